@@ -22,7 +22,7 @@ import uvloop
 
 from handset.devices import keys
 from handset.devices.context import FleetContext
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from handset.robots.behaviours import Behaviour, number_of
 from handset.robots.robots import Robots
@@ -113,17 +113,19 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     address = await loop.run_in_executor(None, ours.recv)
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'handset.db'}", pool_size=3), "handset")
     await schema.upgrade(database)
-    vault, clock = Vault(bytes(32)), SystemClock()
+    sealer, clock = RowSealer(bytes(32)), SystemClock()
     made = [make_device(number_of(Behaviour.READS, index)) for index in range(robots)]
     async with database.transaction() as connection:
-        await devices.save(connection, [vault.device_row(device, "robots") for device, _ in made])
+        await devices.save(connection, [sealer.device_row(device, "robots") for device, _ in made])
         rows = [
-            row for device, key_set in made for row in keys.rows(vault, device.number, key_set, int(clock.now() * 1000))
+            row
+            for device, key_set in made
+            for row in keys.rows(sealer, device.number, key_set, int(clock.now() * 1000))
         ]
         await prekeys.add(connection, rows)
     shown_log = ShownLog(folder / "robots.jsonl", clock)
     fleet_devices = [device for device, _ in made]
-    context = FleetContext("robots", database, vault, clock)
+    context = FleetContext("robots", database, sealer, clock)
     fleet = Fleet(context, fleet_devices, Robots(shown_log), dials=[transports.tcp(*address)])
     stop = asyncio.Event()
     running = asyncio.create_task(fleet.run(stop))

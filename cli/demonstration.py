@@ -14,7 +14,7 @@ import httpx
 
 from cli import callback_receiver, guard
 from cli.installation import InstallationAddresses
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tidings.egress import urls
 from tidings.installation.settings import DatabaseSettings
 from tidings.secrets import process_secrets
@@ -160,7 +160,7 @@ class Demonstration:
         """Poll the recipient's database for the decrypted text, whose SHA-256 must also be in the robots' log."""
         database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
         secrets = process_secrets.read(HandsetSecrets, {}, self._data_dir)
-        vault = Vault(secrets.handset_key.keys[0])
+        sealer = RowSealer(secrets.handset_key.keys[0])
         try:
             while not self._shown:
                 await asyncio.sleep(POLL_SECONDS)
@@ -170,7 +170,7 @@ class Demonstration:
                 for message in messages:
                     if (message.number, message.id) != (READER, self._ids.get(READER, "")):
                         continue
-                    text = vault.open_text(message.number, message.peer, message.id, message.content)
+                    text = sealer.open_text(message.number, message.peer, message.id, message.content)
                     fingerprint = hashlib.sha256(text.encode()).hexdigest()
                     if fingerprint in logged:
                         self._print_line(f"handset {READER} decrypted: “{text}” (in its log as {fingerprint[:12]}…)")

@@ -209,7 +209,7 @@ class FleetGroups:
     async def _send_again(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Encrypt a stale message again under the same id. The network kept nothing of it, so the id may be reused."""
         number, group = device.number, envelope.group_id
-        plaintext = self.context.vault.open_draft(envelope)
+        plaintext = self.context.sealer.open_draft(envelope)
         await self.sender.do(lambda keys, connection, _: keys.mark_stale(connection, number, group, envelope.epoch))
         for _ in range(ATTEMPTS):
             if await self._post(device, group, plaintext, envelope.id) is not None:

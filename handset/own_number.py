@@ -50,13 +50,13 @@ async def load(context: FleetContext, number: str) -> Device:
         return keys.new_device(number)
     if row.fleet != context.name:
         raise errors.taken(number, row.fleet)
-    return context.vault.device(row)
+    return context.sealer.device(row)
 
 
 async def save(context: FleetContext, device: Device) -> None:
     """Store the device's token."""
     async with context.database.transaction() as connection:
-        await devices.save(connection, [context.vault.device_row(device, context.name)])
+        await devices.save(connection, [context.sealer.device_row(device, context.name)])
 
 
 async def register(

@@ -10,7 +10,7 @@ from handset.devices.context import FleetContext
 from handset.devices.prekey_refill import PreKeyRefill
 from handset.devices.prekey_rotation import PreKeyRotation
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from handset.robots import robots
 from handset.robots.checking import FileChecker
@@ -39,8 +39,8 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
     the store was sealed under another key, and `ServiceFailed`.
     """
     database, clock = Database(settings.database, FAMILY), SystemClock()
-    vault, spacing = Vault(settings.secrets.handset_key.keys[0]), settings.commit_ms / 1000
-    context = FleetContext(robots.FLEET, database, vault, clock, spacing=spacing)
+    sealer, spacing = RowSealer(settings.secrets.handset_key.keys[0]), settings.commit_ms / 1000
+    context = FleetContext(robots.FLEET, database, sealer, clock, spacing=spacing)
     with lock.only_one(settings.data_dir, robots.FLEET):
         application = Robots(ShownLog(settings.log_path, clock, limit=settings.log_limit), prefixes=settings.prefixes)
         try:

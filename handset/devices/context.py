@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tidings.aio.clock import Clock
 from tidings.storage.database import Database
 
@@ -26,7 +26,7 @@ class FleetContext:
 
     name: str  # name of the fleet in its rows
     database: Database
-    vault: Vault  # seals the secrets in the rows
+    sealer: RowSealer  # seals the secrets in the rows
     clock: Clock
     limits: FleetLimits = FleetLimits()
     spacing: float = 0.05  # seconds between two commits under steady load

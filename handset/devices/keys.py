@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 
 from handset.devices.device import Device
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tidings import e2ee
 from tidings.client import keys
 from tidings.client.keys import KeySet
@@ -38,15 +38,15 @@ def make(
     return made
 
 
-def rows(vault: Vault, number: str, made: KeySet, now: int) -> list[prekeys.HandsetPreKeyRow]:
+def rows(sealer: RowSealer, number: str, made: KeySet, now: int) -> list[prekeys.HandsetPreKeyRow]:
     """Return rows with the sealed private parts.
 
     now: time of creation, Unix milliseconds
     """
-    sealed = vault.prekey_rows(number, prekeys.ONE_TIME, made.one_time)
-    sealed += vault.prekey_rows(number, prekeys.KYBER_ONE_TIME, made.kyber_one_time)
+    sealed = sealer.prekey_rows(number, prekeys.ONE_TIME, made.one_time)
+    sealed += sealer.prekey_rows(number, prekeys.KYBER_ONE_TIME, made.kyber_one_time)
     if made.signed is not None:
-        sealed += vault.prekey_rows(number, prekeys.SIGNED, [made.signed])
+        sealed += sealer.prekey_rows(number, prekeys.SIGNED, [made.signed])
     if made.kyber_last is not None:
-        sealed += vault.prekey_rows(number, prekeys.KYBER_LAST, [made.kyber_last])
+        sealed += sealer.prekey_rows(number, prekeys.KYBER_LAST, [made.kyber_last])
     return [dataclasses.replace(row, created_at=now) for row in sealed]

@@ -46,7 +46,7 @@ class DeviceRegistry:
         """Return the stored devices by number. Raises `e2ee.CorruptState` when they were sealed under another key."""
         async with self._context.database.reading() as connection:
             rows = await devices.list_devices(connection, self._context.name)
-        return {row.number: self._context.vault.device(row) for row in rows}
+        return {row.number: self._context.sealer.device(row) for row in rows}
 
     async def require_free(self, numbers: Iterable[str]) -> None:
         """Raise `AlreadyRunning` if another fleet of the store has a device of one of these numbers."""
@@ -210,10 +210,10 @@ class DeviceRegistry:
 
     async def _commit(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
         now = self._context.now()
-        rows = [self._context.vault.device_row(device, self._context.name) for device in changed]
+        rows = [self._context.sealer.device_row(device, self._context.name) for device in changed]
         added: list[prekeys.HandsetPreKeyRow] = []
         for device, key_set in zip(changed, made, strict=True):
-            added += keys.rows(self._context.vault, device.number, key_set, now)
+            added += keys.rows(self._context.sealer, device.number, key_set, now)
         if not in_use:
             added = [dataclasses.replace(row, retired_at=now) for row in added]
         async with self._context.database.transaction() as connection:
@@ -228,6 +228,6 @@ class DeviceRegistry:
             await prekeys.delete_unregistered(connection, device.number)
 
     async def _save(self, changed: Sequence[Device]) -> None:
-        rows = [self._context.vault.device_row(device, self._context.name) for device in changed]
+        rows = [self._context.sealer.device_row(device, self._context.name) for device in changed]
         async with self._context.database.transaction() as connection:
             await devices.save(connection, rows)

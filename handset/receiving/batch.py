@@ -18,7 +18,7 @@ class InboundBatch:
 
     def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ReceiptIds) -> None:
         self.sessions = SessionBatch()
-        self.inbox = InboxBatch(context.name, positions, context.vault)
+        self.inbox = InboxBatch(context.name, positions, context.sealer)
         self.outbox = OutboxBatch(context, positions, receipt_ids)
         self.used_prekeys: list[tuple[str, int]] = []  # (number, key id) of pre-keys to delete
         self.base_keys: list[BaseKey] = []  # base keys of first messages that named no one-time pre-key

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from handset.devices.device import Device
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.receiving.batch import InboundBatch
 from handset.receiving.items import Delivery
 from handset.receiving.sessions import SessionBatch
@@ -30,7 +30,7 @@ PreKey = TypeVar("PreKey")
 class FirstMessages:
     """First messages of one batch."""
 
-    vault: Vault
+    sealer: RowSealer
     # existing pre-keys that the first messages name, by number and key id
     named: Mapping[tuple[str, int], HandsetPreKeyRow]
     _: dataclasses.KW_ONLY
@@ -46,9 +46,9 @@ class FirstMessages:
         """Return the pre-keys of a device, without those that an earlier message of the batch has used."""
         number = device.number
         return PreKeys(
-            functools.partial(self._find, self.vault.signed, (SIGNED,), number),
-            functools.partial(self._find, self.vault.one_time, (ONE_TIME,), number),
-            functools.partial(self._find, self.vault.kyber, (KYBER_ONE_TIME, KYBER_LAST), number),
+            functools.partial(self._find, self.sealer.signed, (SIGNED,), number),
+            functools.partial(self._find, self.sealer.one_time, (ONE_TIME,), number),
+            functools.partial(self._find, self.sealer.kyber, (KYBER_ONE_TIME, KYBER_LAST), number),
         )
 
     def use_up(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:

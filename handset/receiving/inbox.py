@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from handset.application import ReceivedMessage
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.receiving.items import Delivery, MessageKey
 from handset.sending.outbox import LastPositions
 from tidings.storage.handset.inbox import ANSWER, TEXT, UNREADABLE, InboxRow
@@ -16,7 +16,7 @@ from tidings.wire import content
 class InboxBatch:
     """Rows that one batch adds to the inbox."""
 
-    def __init__(self, fleet: str, positions: LastPositions, vault: Vault) -> None:
+    def __init__(self, fleet: str, positions: LastPositions, sealer: RowSealer) -> None:
         self._rows: dict[MessageKey, InboxRow] = {}
         self.decrypted: list[MessageKey] = []  # messages whose undecryptable rows are replaced
         # Undecryptable messages that this batch has received or may repeat, with the time of their first receipt,
@@ -24,7 +24,7 @@ class InboxBatch:
         self._undecrypted: dict[MessageKey, int] = {}
         self._fleet = fleet
         self._positions = positions
-        self._vault = vault
+        self._sealer = sealer
 
     @property
     def rows(self) -> Sequence[InboxRow]:
@@ -64,7 +64,7 @@ class InboxBatch:
             *key,
             kind=kind,
             received_at=received_at,
-            content=self._vault.seal_text(*key, text),
+            content=self._sealer.seal_text(*key, text),
             group_id=frame.group,
         )
         if kind == UNREADABLE:
@@ -72,9 +72,9 @@ class InboxBatch:
         return row
 
 
-def shown_after_restart(row: InboxRow, vault: Vault) -> ReceivedMessage:
+def shown_after_restart(row: InboxRow, sealer: RowSealer) -> ReceivedMessage:
     """Return a message that was not shown before the restart."""
-    kind, text, raw = row.kind, "", vault.open_text(row.number, row.peer, row.id, row.content)
+    kind, text, raw = row.kind, "", sealer.open_text(row.number, row.peer, row.id, row.content)
     if kind == TEXT:
         text, raw = raw, ""
     elif kind == ANSWER:

@@ -74,8 +74,8 @@ class Mailroom:
 
     def __post_init__(self) -> None:
         self.failed = asyncio.Event()
-        self._sessions = DeviceSessions(self.devices, self.context.vault)
-        self._sender_keys = SenderKeyStore(self.context.vault)
+        self._sessions = DeviceSessions(self.devices, self.context.sealer)
+        self._sender_keys = SenderKeyStore(self.context.sealer)
         self._requests: UseLimit[PeerKey] = UseLimit(
             self.context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000
         )
@@ -220,7 +220,7 @@ class Mailroom:
         handler = DeliveryHandler(
             batch,
             encryptor,
-            first_messages=FirstMessages(self.context.vault, named, accepted=accepted, batch=batch),
+            first_messages=FirstMessages(self.context.sealer, named, accepted=accepted, batch=batch),
             sender_keys=self._sender_keys,
             decide=self.application.actions,
             may_ask=self._requests.take,
@@ -304,7 +304,7 @@ class Mailroom:
             if row.kind in inbox.HIDDEN:
                 continue
             try:
-                yield shown_after_restart(row, self.context.vault)
+                yield shown_after_restart(row, self.context.sealer)
             except e2ee.CorruptState as error:
                 log.error("inbox.corrupt", extra={"number": row.number, "message_id": row.id, "error": str(error)})
 

@@ -72,7 +72,7 @@ class SentMessages:
         now: Unix milliseconds
         """
         number, peer = envelope.number, envelope.peer
-        sealed = self.context.vault.seal_sent(number, peer, envelope.id, plaintext)
+        sealed = self.context.sealer.seal_sent(number, peer, envelope.id, plaintext)
         return SentRow(
             self.context.name, envelope.position, number, peer, envelope.id, sealed, sessions.tag_of(record), now
         )
@@ -136,7 +136,7 @@ class SentMessages:
 
     def _again(self, row: SentRow, tag: bytes, ready: list[Resend]) -> SentRow:
         try:
-            plaintext = self.context.vault.open_sent(row)
+            plaintext = self.context.sealer.open_sent(row)
         except e2ee.CorruptState as error:
             log.error("sent.unreadable", extra={"number": row.number, "id": row.id, "error": repr(error)})
         else:

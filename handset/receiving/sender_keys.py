@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Collection
 
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tidings import e2ee
 from tidings.aio.lru import LRU
 from tidings.client import sender_keys
@@ -39,8 +39,8 @@ class SenderKeyStore:
     A changed key is committed together with the message that was read or encrypted.
     """
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, sealer: RowSealer) -> None:
+        self._sealer = sealer
         self._keys: LRU[Key, e2ee.SenderKeyRecord] = LRU(KEYS_IN_MEMORY)
         # Keys of this transaction. They stay in memory until they are saved.
         self._loaded: dict[Key, e2ee.SenderKeyRecord] = {}
@@ -62,7 +62,7 @@ class SenderKeyStore:
             return
         for row in await groups.list_keys(connection, missing):
             try:
-                record = self._vault.sender_key(row)
+                record = self._sealer.sender_key(row)
             except e2ee.E2EEError as error:
                 # An unreadable key is treated as missing: it is requested, or a new one is generated.
                 log.error(
@@ -76,7 +76,7 @@ class SenderKeyStore:
 
     async def save(self, connection: Connection) -> None:
         """Write the changed keys. Call it last in each transaction."""
-        rows = [self._vault.sender_key_row(*key, self._loaded[key]) for key in self._changed]
+        rows = [self._sealer.sender_key_row(*key, self._loaded[key]) for key in self._changed]
         await groups.save_keys(connection, rows)
         for key, record in self._loaded.items():
             self._keys.put(key, record)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from handset.devices.device import Device
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.receiving.items import PeerKey
 from tidings import e2ee
 from tidings.aio.lru import LRU
@@ -45,9 +45,9 @@ class SessionBatch:
 class DeviceSessions:
     """Sessions of one mailroom. Discarded with it when a transaction fails."""
 
-    def __init__(self, devices: Mapping[str, Device], vault: Vault) -> None:
+    def __init__(self, devices: Mapping[str, Device], sealer: RowSealer) -> None:
         self._devices = devices
-        self._vault = vault
+        self._sealer = sealer
         self._latest: LRU[PeerKey, e2ee.SessionRecord] = LRU(IN_MEMORY)
 
     async def load(self, connection: Connection, wanted: Collection[PeerKey], batch: SessionBatch) -> None:
@@ -78,7 +78,7 @@ class DeviceSessions:
 
     def _open(self, row: SessionRow, batch: SessionBatch) -> None:
         try:
-            record = self._vault.session(self._devices[row.number], row)
+            record = self._sealer.session(self._devices[row.number], row)
         except e2ee.E2EEError as error:
             # An unreadable session is treated as missing: the next message in either direction sets up a new one.
             log.error("session.unreadable", extra={"number": row.number, "peer": row.peer, "error": repr(error)})
@@ -90,6 +90,6 @@ class DeviceSessions:
         return SessionRow(
             number,
             peer,
-            self._vault.seal_half(number, peer, "sending", record.sending_half()),
-            self._vault.seal_half(number, peer, "receiving", record.receiving_half()),
+            self._sealer.seal_half(number, peer, "sending", record.sending_half()),
+            self._sealer.seal_half(number, peer, "receiving", record.receiving_half()),
         )

@@ -109,7 +109,7 @@ class TestRecipients:
         return [self._shown(row) for row in rows if row.kind not in inbox.HIDDEN]
 
     def _shown(self, row: inbox.InboxRow) -> ShownMessage:
-        message = shown_after_restart(row, self.context.vault)
+        message = shown_after_restart(row, self.context.sealer)
         found = reading.read(message.type, message.raw) if message.raw else reading.MessageText([message.text])
         return ShownMessage(
             position=message.position,

@@ -69,7 +69,7 @@ class OutboxBatch:
 
     def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ReceiptIds) -> None:
         self._fleet = context.name
-        self._vault = context.vault
+        self._sealer = context.sealer
         self._positions = positions
         self._receipt_ids = receipt_ids
         self._now = context.clock.now()
@@ -116,7 +116,7 @@ class OutboxBatch:
         message_id: empty for a new id
         """
         number, id_ = device.number, message_id or make_id(self._now)
-        draft = self._vault.seal_draft(number, group, id_, plaintext)
+        draft = self._sealer.seal_draft(number, group, id_, plaintext)
         envelope = OutboxRow(self._fleet, self._next(), number, "", id_, GROUP, 0, body, (), group, epoch, draft)
         self._envelopes.append((device, envelope))
         return id_

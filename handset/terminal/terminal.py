@@ -11,7 +11,7 @@ from handset.devices import lock
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.own_number import OwnNumber
 from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
@@ -130,7 +130,7 @@ async def run_terminal(
         return 2
     fleet, clock = own_number.fleet_of(digits), SystemClock()
     database = Database(settings.database, FAMILY)
-    context = FleetContext(fleet, database, Vault(settings.secrets.handset_key.keys[0]), clock)
+    context = FleetContext(fleet, database, RowSealer(settings.secrets.handset_key.keys[0]), clock)
     shown_log: ShownLog | None = None
     try:
         with lock.only_one(settings.data_dir, fleet), keyboard.opened(typed) as lines:

@@ -273,12 +273,12 @@ async def _group_of(phone: OpenPhone, group: str) -> Mapping[str, Any]:
 
 async def _safety_number(phone: OpenPhone, peer: str) -> str:
     """Return the safety number with a peer in groups of five digits; empty before the first message."""
-    device, vault = phone.own.device, phone.own.context.vault
+    device, sealer = phone.own.device, phone.own.context.sealer
     async with phone.database.reading() as connection:
         rows: Sequence[sessions.SessionRow] = await sessions.list_sessions(connection, [(phone.number, peer)])
     if not rows:
         return ""
-    theirs = vault.session(device, rows[0]).remote_identity
+    theirs = sealer.session(device, rows[0]).remote_identity
     digits = await asyncio.to_thread(
         fingerprints.safety_number, device.identity.public, f"+{phone.number}", theirs, f"+{peer}"
     )

@@ -16,7 +16,7 @@ from handset.composing import Content
 from handset.devices import lock
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from handset.own_number import OwnNumber
 from handset.receiving.sender_keys import SenderKeyStore
@@ -219,7 +219,7 @@ class PhoneBook:
 
     directory: Path  # data directory
     database: Database
-    vault: Vault
+    sealer: RowSealer
     clock: Clock
     _: dataclasses.KW_ONLY
     api: NetworkApi
@@ -281,7 +281,7 @@ class PhoneBook:
     async def _open(self, number: str, code: str, pin: str, name: str) -> OpenPhone:
         with contextlib.ExitStack() as held:
             held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
-            context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
+            context = FleetContext(own_number.fleet_of(number), self.database, self.sealer, self.clock)
             own = OwnNumber(context, await own_number.load(context, number), self.api)
             if own.device.token is None:
                 await self._register(own, code, pin)

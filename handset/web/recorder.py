@@ -170,7 +170,7 @@ class ChatRecorder:
         own = {one.id: one for one in envelopes if one.number == self._number and one.draft is not None}
         for row in await chats.list_by_id(connection, self._number, own):
             own.pop(row.id, None)
-        return [self._group_draft(one.group_id, one.id, self._context.vault.open_draft(one)) for one in own.values()]
+        return [self._group_draft(one.group_id, one.id, self._context.sealer.open_draft(one)) for one in own.values()]
 
     async def _delete_old(self, connection: Connection, last: LastItem) -> None:
         before = self._context.now() - KEPT_DAYS * 86_400_000
@@ -265,7 +265,7 @@ class ChatRecorder:
         if row.kind in inbox.HIDDEN:
             return None
         try:
-            message = shown_after_restart(row, self._context.vault)
+            message = shown_after_restart(row, self._context.sealer)
         except e2ee.CorruptState as error:
             _give_up(row, error)
             return None
@@ -277,7 +277,7 @@ class ChatRecorder:
     def _own(self, row: sent.SentRow) -> _Draft | None:
         is_sent = row.position <= self._sent_before and row.position not in self._waiting
         try:
-            raw = self._context.vault.open_sent(row)
+            raw = self._context.sealer.open_sent(row)
         except e2ee.CorruptState as error:
             _give_up(row, error)
             return None
@@ -307,7 +307,7 @@ class ChatRecorder:
             draft.author,
             draft.kind,
             draft.at,
-            self._context.vault.seal_chat(self._number, draft.chat, position, draft.content),
+            self._context.sealer.seal_chat(self._number, draft.chat, position, draft.content),
             draft.state,
             about[:64] if about.isascii() else "",
             draft.source,

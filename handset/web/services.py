@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from handset.devices import lock
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.settings import FAMILY, WebSettings
 from handset.web import live, rendering
 from handset.web.app import HandsetApp
@@ -120,7 +120,7 @@ async def run_web(settings: WebSettings, stop: asyncio.Event, ready: Callable[[P
                 book = PhoneBook(
                     settings.data_dir,
                     database,
-                    Vault(key),
+                    RowSealer(key),
                     clock,
                     api=api,
                     dial=transports.over_http(settings.http_url, tls=tls),

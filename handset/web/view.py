@@ -164,7 +164,7 @@ async def find(phone: OpenPhone, position: int, chat: str = "") -> tuple[ChatIte
 def _opened(phone: OpenPhone, row: ChatItemRow) -> str:
     """Return the content of an item; empty for one that is damaged, so that the others are shown."""
     try:
-        return phone.own.context.vault.open_chat(row)
+        return phone.own.context.sealer.open_chat(row)
     except e2ee.CorruptState as error:
         log.error("chats.corrupt", extra={"number": row.number, "position": row.position, "error": str(error)})
         return ""

@@ -11,7 +11,7 @@ from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from tests import migrated
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
@@ -78,7 +78,7 @@ async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder
     recorder = Recorder()
     stop = asyncio.Event()
     try:
-        context = FleetContext("business", database, Vault(HANDSET_KEY), SystemClock())
+        context = FleetContext("business", database, RowSealer(HANDSET_KEY), SystemClock())
         async with NetworkApi(network.http_url) as api:
             registry = DeviceRegistry(context, api)
             known = await registry.load()

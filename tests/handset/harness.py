@@ -14,7 +14,7 @@ from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
 from handset.devices.context import FleetContext, FleetLimits
 from handset.devices.device import Device, DeviceObserver
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from handset.robots import behaviours
 from handset.robots.behaviours import behaviour_of
@@ -28,7 +28,7 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.storage.database import Database
 from tidings.storage.handset import devices, inbox, outbox, prekeys
 
-VAULT, LIMITS = Vault(bytes(32)), FleetLimits()
+SEALER, LIMITS = RowSealer(bytes(32)), FleetLimits()
 
 
 class FailingDatabase(Database):
@@ -104,8 +104,10 @@ class Bench(DeviceObserver):
         async with self.database.transaction() as connection:
             for number in numbers:
                 device, self.keys[number] = make_device(number)
-                await devices.save(connection, [VAULT.device_row(device, "fleet")])
-                await prekeys.add(connection, keys.rows(VAULT, number, self.keys[number], int(self.clock.now() * 1000)))
+                await devices.save(connection, [SEALER.device_row(device, "fleet")])
+                await prekeys.add(
+                    connection, keys.rows(SEALER, number, self.keys[number], int(self.clock.now() * 1000))
+                )
 
     def prekeys_low(self, device: Device, remaining: int, kyber_remaining: int) -> None:
         self.low.append((device.number, remaining, kyber_remaining))
@@ -120,12 +122,12 @@ class Bench(DeviceObserver):
 
     async def devices(self) -> list[Device]:
         async with self.database.reading() as connection:
-            return [VAULT.device(row) for row in await devices.list_devices(connection, "fleet")]
+            return [SEALER.device(row) for row in await devices.list_devices(connection, "fleet")]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Fleet]:
         """Run a fleet loaded from the store, and stop it in an orderly way at the end."""
-        context = FleetContext("fleet", self.database, VAULT, self.clock, self.limits)
+        context = FleetContext("fleet", self.database, SEALER, self.clock, self.limits)
         fleet = Fleet(context, await self.devices(), self.phone, dials=[transports.tcp(*self.address)])
         fleet.observe(self)
         stop = asyncio.Event()

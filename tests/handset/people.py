@@ -11,7 +11,7 @@ from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
 from handset.devices.context import FleetContext, FleetLimits
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from handset.robots import behaviours
 from tests import migrated
@@ -63,10 +63,10 @@ class Person:
             (self._folder / f"{self.number}.db").unlink(missing_ok=True)
         database, stop = self.database, asyncio.Event()
         await migrated.create_sqlite(self._folder / f"{self.number}.db", "handset")
-        vault = Vault(HANDSET_KEY)
+        sealer = RowSealer(HANDSET_KEY)
         try:
             async with NetworkApi(self._network.http_url) as api:
-                context = FleetContext("phone", database, vault, SystemClock(), limits)
+                context = FleetContext("phone", database, sealer, SystemClock(), limits)
                 registry = DeviceRegistry(context, api)
                 device = (await registry.load()).get(self.number) or keys.new_device(self.number)
                 if device.token is None:

@@ -14,7 +14,7 @@ from handset.devices.context import FleetContext
 from handset.web import recorder
 from handset.web.recorder import ChatRecorder
 from harness import polling
-from tests.handset.harness import VAULT, Bench, bench
+from tests.handset.harness import SEALER, Bench, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.manual_clock import ManualClock
 from tidings.storage.handset import chats, outbox
@@ -27,7 +27,7 @@ ADA, DAY = "15550100001", 86_400.0
 
 
 async def opened(world: Bench) -> ChatRecorder:
-    context = FleetContext("fleet", world.database, VAULT, world.clock, world.limits)
+    context = FleetContext("fleet", world.database, SEALER, world.clock, world.limits)
     record = ChatRecorder(context, ADA, lambda: None)
     await record.open()
     return record
@@ -54,7 +54,7 @@ async def is_sent(world: Bench) -> bool:
 
 
 async def texts(world: Bench, chat: str = BUSINESS) -> list[str]:
-    return [content.text_of(VAULT.open_chat(row)) for row in await items(world, chat)]
+    return [content.text_of(SEALER.open_chat(row)) for row in await items(world, chat)]
 
 
 async def test_a_commit_whose_outcome_is_unknown_does_not_end_the_record(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_old_items_are_deleted_while_the_page_runs(tmp_path: Path) -> None
 async def test_an_own_group_message_is_recorded_after_a_kill_before_its_record(tmp_path: Path) -> None:
     group, raw = "15550100001-1700000000", content.encode_text("Hello all")
     async with bench(tmp_path, ADA) as world:
-        draft = VAULT.seal_draft(ADA, group, "g1", raw)
+        draft = SEALER.seal_draft(ADA, group, "g1", raw)
         envelope = OutboxRow("fleet", 7, ADA, "", "g1", GROUP, 0, b"sealed", (), group, 1, draft)
         async with world.database.transaction() as connection:
             await outbox.add(connection, [envelope])
@@ -153,7 +153,7 @@ async def test_an_own_group_message_is_recorded_after_a_kill_before_its_record(t
 async def test_many_typing_indicators_of_a_peer_start_one_timer(tmp_path: Path) -> None:
     changes: list[str] = []
     async with bench(tmp_path, ADA) as world:
-        context = FleetContext("fleet", world.database, VAULT, world.clock, world.limits)
+        context = FleetContext("fleet", world.database, SEALER, world.clock, world.limits)
         record = ChatRecorder(context, ADA, lambda: changes.append("changed"))
         with mock.patch.object(
             asyncio.get_running_loop(), "call_later", wraps=asyncio.get_running_loop().call_later

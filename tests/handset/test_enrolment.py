@@ -14,7 +14,7 @@ from handset.devices.registration import DeviceRegistry
 from handset.robots.recipients import TestRecipients
 from handset.robots.registrar import RobotRegistrar
 from handset.typing_peers import TypingPeers
-from tests.handset.harness import VAULT, bench
+from tests.handset.harness import SEALER, bench
 from tests.manual_clock import ManualClock
 from tidings.client.errors import NetworkRefusal
 from tidings.storage.handset import devices
@@ -29,7 +29,7 @@ async def test_a_test_number_that_is_enrolled_at_the_second_attempt_has_its_iden
     async with bench(tmp_path, ROBOT) as world, world.running() as fleet:
         api = mock.Mock()
         api.register_many = mock.AsyncMock(side_effect=[NetworkRefusal("overloaded"), {NUMBER: "token"}])
-        context = FleetContext("fleet", world.database, VAULT, world.clock)
+        context = FleetContext("fleet", world.database, SEALER, world.clock)
         registrar = RobotRegistrar(DeviceRegistry(context, api), "k" * 32, one_time=1, block="")
         known = TestRecipients(
             context, fleet, registrar, api=api, typing=TypingPeers(ManualClock()), offline=frozenset()
@@ -41,13 +41,13 @@ async def test_a_test_number_that_is_enrolled_at_the_second_attempt_has_its_iden
             row = await devices.find(connection, NUMBER)
         assert row is not None
         # The network has the identity of the running device.
-        assert VAULT.device(row).identity.public == fleet.devices[NUMBER].identity.public
+        assert SEALER.device(row).identity.public == fleet.devices[NUMBER].identity.public
 
 
 async def test_robots_leave_the_device_of_another_fleet_alone(tmp_path: Path) -> None:
     async with bench(tmp_path, ROBOT, NUMBER) as world:
         registrar = RobotRegistrar(
-            DeviceRegistry(FleetContext("robots", world.database, VAULT, world.clock), mock.Mock()),
+            DeviceRegistry(FleetContext("robots", world.database, SEALER, world.clock), mock.Mock()),
             "k" * 32,
             one_time=1,
             block="",

@@ -18,7 +18,7 @@ from handset.devices.context import FleetContext
 from handset.receiving.items import Delivery, OutgoingMessage
 from handset.receiving.mailroom import Mailroom
 from handset.shown_log import ShownLog
-from tests.handset.harness import VAULT, bench
+from tests.handset.harness import SEALER, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_shown_log import message
 from tests.manual_clock import ManualClock
@@ -45,7 +45,7 @@ async def test_a_send_is_not_reported_as_failed_when_only_the_display_failed(tmp
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         world.phone.show = full  # type: ignore[method-assign]
         mailroom = await Mailroom.open(
-            FleetContext("fleet", world.database, VAULT, world.clock, world.limits),
+            FleetContext("fleet", world.database, SEALER, world.clock, world.limits),
             {READER: device},
             world.phone,
             renew_session=lambda *_: None,
@@ -86,7 +86,7 @@ async def test_a_fleet_waits_while_no_shown_message_can_be_recorded(tmp_path: Pa
 
 async def test_a_damaged_row_that_was_not_shown_does_not_stop_the_fleet(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
-        good, bad = (VAULT.seal_text(READER, BUSINESS, id_, "hello") for id_ in ("m2", "m1"))
+        good, bad = (SEALER.seal_text(READER, BUSINESS, id_, "hello") for id_ in ("m2", "m1"))
         bad = bad[:-6] + ("A" if bad[-6] != "A" else "B") + bad[-5:]
         rows = [
             inbox.InboxRow("fleet", n, READER, BUSINESS, f"m{n}", inbox.TEXT, 1_700_000_000_000, text)

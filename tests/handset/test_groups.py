@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handset.devices.context import FleetLimits
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tests.handset.conftest import HANDSET_KEY, LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
 from tidings import e2ee
@@ -44,8 +44,8 @@ async def received(who: Person) -> list[inbox.InboxRow]:
             rows = await inbox.list_messages(connection, "phone", 0, 1000)
     finally:
         await database.close()
-    vault = Vault(HANDSET_KEY)
-    return [dataclasses.replace(m, content=vault.open_text(m.number, m.peer, m.id, m.content)) for m in rows]
+    sealer = RowSealer(HANDSET_KEY)
+    return [dataclasses.replace(m, content=sealer.open_text(m.number, m.peer, m.id, m.content)) for m in rows]
 
 
 async def test_a_group_message_is_read_by_all_members_and_acknowledged_by_receipts(person: MakePerson) -> None:
@@ -181,7 +181,7 @@ async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: 
         async with database.reading() as connection:
             (row,) = await handset_groups.list_keys(connection, [(CID, group, ADA)])
         await database.close()
-        kept = Vault(HANDSET_KEY).sender_key(row)
+        kept = RowSealer(HANDSET_KEY).sender_key(row)
         await ada.fleet.groups.remove(ADA, group, [CID])
         await cid.hears("removed", CID)
         await ada.write(group, "two")

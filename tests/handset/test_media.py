@@ -25,7 +25,7 @@ from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from handset.terminal import files as shelf
@@ -68,7 +68,7 @@ async def device(live_network: LiveNetwork, api: NetworkApi, tmp_path: Path) -> 
     await migrated.create_sqlite(tmp_path / "device.db", "handset")
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'device.db'}", pool_size=3), "handset")
     device = keys.new_device(ADA)
-    registry = DeviceRegistry(FleetContext("files", database, Vault(HANDSET_KEY), SystemClock()), api)
+    registry = DeviceRegistry(FleetContext("files", database, RowSealer(HANDSET_KEY), SystemClock()), api)
     await registry.register(device, one_time=1, kyber_one_time=0, registration_key=SECRETS.registration_key)
     yield device
     await database.close()

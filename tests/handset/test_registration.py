@@ -10,7 +10,7 @@ import pytest
 from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY
 from tests.manual_clock import ManualClock
@@ -52,7 +52,7 @@ async def test_failed_attempts_do_not_add_up_to_more_keys(
     database_factory: DatabaseFactory, error: ClientError, kept: int
 ) -> None:
     database = await database_factory("handset")
-    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
     device = keys.new_device(NUMBER)
     async with FailingApi(error, error, error) as api:
         registry = DeviceRegistry(context, api)
@@ -71,7 +71,7 @@ async def test_failed_attempts_do_not_add_up_to_more_keys(
 
 async def test_a_device_that_was_registered_before_outlives_a_refusal(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
-    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
     device = keys.new_device(NUMBER)
     async with FailingApi() as api:
         registry = DeviceRegistry(context, api)
@@ -90,7 +90,7 @@ async def test_a_device_that_was_registered_before_outlives_a_refusal(database_f
 
 async def test_keys_that_the_network_may_have_outlive_a_refusal(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
-    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
     device = keys.new_device(NUMBER)
     async with FailingApi(NetworkSilent("no response"), WrongCode("wrong_code")) as api:
         registry = DeviceRegistry(context, api)

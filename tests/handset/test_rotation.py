@@ -14,7 +14,7 @@ from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.devices.prekey_rotation import PreKeyRotation
 from handset.devices.registration import KEPT_MS, ROTATION_MS, DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.manual_clock import ManualClock
@@ -36,7 +36,7 @@ class Fleet:
     def __init__(self, database: Database, api: NetworkApi) -> None:
         self.database = database
         self.clock = ManualClock(time.time())
-        self.context = FleetContext("test", database, Vault(HANDSET_KEY), self.clock)
+        self.context = FleetContext("test", database, RowSealer(HANDSET_KEY), self.clock)
         self.registry = DeviceRegistry(self.context, api)
         self.devices = {number: keys.new_device(number) for number in NUMBERS}
         self.rotation = PreKeyRotation(self.registry, self.devices)

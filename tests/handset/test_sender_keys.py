@@ -8,7 +8,7 @@ import pytest
 
 from handset.receiving.sender_keys import SenderKeyStore
 from tests.conftest import DatabaseFactory
-from tests.handset.harness import VAULT
+from tests.handset.harness import SEALER
 from tests.handset.people import ADA, BOB, CID
 from tidings import e2ee
 from tidings.storage.database import Connection, Database
@@ -49,7 +49,7 @@ async def database(database_factory: DatabaseFactory) -> Database:
 
 
 async def test_encryption_waits_until_all_members_have_the_key(database: Database) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
         preparation = await keys.prepare(connection, ADA, GROUP)
@@ -64,7 +64,7 @@ async def test_encryption_waits_until_all_members_have_the_key(database: Databas
 
 @pytest.mark.parametrize("what", ["left", "removed"])
 async def test_the_old_key_encrypts_nothing_once_a_member_has_left(database: Database, what: str) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         await give_to_all(keys, connection)
         old = chain_of((await encrypted(keys, connection))[1])
@@ -80,7 +80,7 @@ async def test_the_old_key_encrypts_nothing_once_a_member_has_left(database: Dat
         assert (epoch, chain_of(body) != old) == (4, True)
         await keys.save(connection)
     # The same holds after a restart.
-    again = SenderKeyStore(VAULT)
+    again = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         assert chain_of((await encrypted(again, connection))[1]) == chain_of(body)
 
@@ -88,13 +88,13 @@ async def test_the_old_key_encrypts_nothing_once_a_member_has_left(database: Dat
 async def test_the_distribution_id_is_a_uuid_4_and_keys_with_older_ids_are_replaced(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         with monkeypatch.context() as before:
             before.setattr(uuid, "uuid4", lambda: uuid.UUID(bytes=b"0123456789abcdef"))
             await give_to_all(keys, connection)
         await keys.save(connection)
-    again = SenderKeyStore(VAULT)
+    again = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         assert await again.encrypt(connection, ADA, GROUP.id, HELLO) is None
         preparation = await again.prepare(connection, ADA, GROUP)
@@ -106,7 +106,7 @@ async def test_the_distribution_id_is_a_uuid_4_and_keys_with_older_ids_are_repla
 
 
 async def test_a_holder_missing_in_the_networks_group_description_forces_a_new_key(database: Database) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         before = e2ee.DistributionMessage.parse(await give_to_all(keys, connection))
         left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants[:2])
@@ -117,7 +117,7 @@ async def test_a_holder_missing_in_the_networks_group_description_forces_a_new_k
 
 
 async def test_a_distribution_made_while_the_group_changed_does_not_count(database: Database) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         preparation = await keys.prepare(connection, ADA, GROUP)
         await keys.apply_change(connection, ADA, GROUP.id, change("left", CID))
@@ -127,13 +127,13 @@ async def test_a_distribution_made_while_the_group_changed_does_not_count(databa
 
 @pytest.mark.parametrize("what", ["somebody joined", "the phone was switched off"])
 async def test_a_former_member_who_may_hold_an_uncounted_key_forces_a_new_one(database: Database, what: str) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         # The key may have been sent to all participants, Cid included.
         preparation = await keys.prepare(connection, ADA, GROUP)
         await keys.save(connection)
     before = e2ee.DistributionMessage.parse(preparation.distribution)
-    again = keys if what == "somebody joined" else SenderKeyStore(VAULT)
+    again = keys if what == "somebody joined" else SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         if what == "somebody joined":
             await again.apply_change(connection, ADA, GROUP.id, change("joined", "15550100009"))
@@ -148,7 +148,7 @@ async def test_a_former_member_who_may_hold_an_uncounted_key_forces_a_new_one(da
 
 
 async def test_a_new_member_is_given_the_key_at_its_current_iteration(database: Database) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     pair = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])
     whole = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants)
     async with database.transaction() as connection:
@@ -163,7 +163,7 @@ async def test_a_new_member_is_given_the_key_at_its_current_iteration(database: 
 
 
 async def test_a_member_with_a_new_identity_receives_the_key_again(database: Database) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         await give_to_all(keys, connection)
         await keys.new_identity(connection, ADA, BOB)
@@ -172,7 +172,7 @@ async def test_a_member_with_a_new_identity_receives_the_key_again(database: Dat
 
 
 async def test_a_message_is_read_once_with_the_distributed_key(database: Database) -> None:
-    ada, bob = SenderKeyStore(VAULT), SenderKeyStore(VAULT)
+    ada, bob = SenderKeyStore(SEALER), SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         distribution = await give_to_all(ada, connection)
         _, body = await encrypted(ada, connection)
@@ -183,7 +183,7 @@ async def test_a_message_is_read_once_with_the_distributed_key(database: Databas
         await bob.accept(connection, BOB, ADA, content.SenderKey(GROUP.id, distribution))
         assert bob.read(BOB, frame) == HELLO
         await bob.save(connection)
-    again = SenderKeyStore(VAULT)
+    again = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         await again.load(connection, [(BOB, GROUP.id, ADA)])
         with pytest.raises(e2ee.DuplicateMessage):
@@ -194,7 +194,7 @@ async def test_a_message_is_read_once_with_the_distributed_key(database: Databas
 
 
 async def test_leaving_a_group_deletes_its_keys(database: Database) -> None:
-    keys = SenderKeyStore(VAULT)
+    keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         await give_to_all(keys, connection)
         await encrypted(keys, connection)
@@ -202,4 +202,4 @@ async def test_leaving_a_group_deletes_its_keys(database: Database) -> None:
         assert await keys.distribution(connection, ADA, GROUP.id) is None
         await keys.save(connection)
     async with database.transaction() as connection:
-        assert await SenderKeyStore(VAULT).distribution(connection, ADA, GROUP.id) is None
+        assert await SenderKeyStore(SEALER).distribution(connection, ADA, GROUP.id) is None

@@ -15,7 +15,7 @@ from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -39,7 +39,7 @@ class Person:
     def __init__(self, network: RealNetwork, database: Database) -> None:
         self._network = network
         self.database = database
-        self._context = FleetContext("person", database, Vault(bytes(32)), SystemClock())
+        self._context = FleetContext("person", database, RowSealer(bytes(32)), SystemClock())
         self._device: Device | None = None
         self.signals = Signals()
         self.shown: list[tuple[str, str]] = []

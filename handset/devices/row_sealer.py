@@ -16,7 +16,7 @@ _SEALED_TEXT = "sealed:"
 _PUBLIC = 33  # bytes of a typed public key
 
 
-class Vault:
+class RowSealer:
     """Converts devices, keys and sessions to sealed rows and back.
 
     Raises `e2ee.CorruptState` for rows that were sealed under another key.
