@@ -15,7 +15,7 @@ from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
 from handset.groups import FleetGroups
 from handset.receiving.items import Delivery, GroupWork
-from handset.receiving.mailroom import Mailroom
+from handset.receiving.message_store import MessageStore
 from handset.receiving.session_renewal import SessionRenewal
 from handset.sender import MessageSender
 from tidings import e2ee
@@ -83,7 +83,7 @@ class Fleet:
     @property
     def outstanding(self) -> int:
         """Return the number of envelopes in the outbox."""
-        return self._sender.mailroom.dispatcher.outstanding if self._sender.mailroom is not None else 0
+        return self._sender.store.dispatcher.outstanding if self._sender.store is not None else 0
 
     @property
     def is_connected(self) -> bool:
@@ -95,7 +95,7 @@ class Fleet:
         while not stop.is_set():
             opened_at = clock.monotonic()
             try:
-                mailroom = await Mailroom.open(
+                store = await MessageStore.open(
                     self.context,
                     self.devices,
                     self.application,
@@ -108,24 +108,24 @@ class Fleet:
                     raise
                 log.warning("store.away", extra={"fleet": self.name, "error": repr(error)[:200]})
             else:
-                self._sender.use(mailroom)
-                await self._run_until_failure(mailroom, stop)
+                self._sender.use(store)
+                await self._run_until_failure(store, stop)
                 if clock.monotonic() - opened_at > 2 * MAX_DELAY:
                     delay = 0.1
             await wait_for(stop, delay)
             delay = min(2 * delay, MAX_DELAY)
 
-    async def _run_until_failure(self, mailroom: Mailroom, stop: asyncio.Event) -> None:
+    async def _run_until_failure(self, store: MessageStore, stop: asyncio.Event) -> None:
         ending = asyncio.Event()
         running = [asyncio.create_task(link.run(ending), name=link.name) for link in self._links]
         running.append(asyncio.create_task(self._renewals.run(ending), name=f"{self.name} sessions"))
         self.groups.reset()
         running.append(asyncio.create_task(self.groups.run(ending), name=f"{self.name} groups"))
-        waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(mailroom.failed.wait())]
+        waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(store.failed.wait())]
         try:
             await asyncio.wait([*waiting, *running], return_when=asyncio.FIRST_COMPLETED)
             # Commit and acknowledge received deliveries while the connections are still open.
-            await mailroom.close()
+            await store.close()
         finally:
             ending.set()
             for task in waiting:
@@ -172,8 +172,8 @@ class Fleet:
 
     async def wait_until_sent(self) -> None:
         """Wait until the network has accepted every envelope in the outbox."""
-        if self._sender.mailroom is not None:
-            await self._sender.mailroom.dispatcher.wait_until_empty()
+        if self._sender.store is not None:
+            await self._sender.store.dispatcher.wait_until_empty()
 
     async def do(self, work: GroupWork) -> Any:
         """Do work in one transaction of the store, and return its result. Raises `NotStored`."""
@@ -196,32 +196,32 @@ class Fleet:
 
     def release_due(self) -> None:
         """Send the envelopes whose delay has expired. Needed after the clock was moved manually."""
-        if self._sender.mailroom is not None:
-            self._sender.mailroom.dispatcher.release_due()
+        if self._sender.store is not None:
+            self._sender.store.dispatcher.release_due()
 
     # Called by the links, on the event loop. None of these methods blocks.
 
     def is_due(self, envelope: OutboxRow) -> bool:
         """Return whether an envelope in the outbox may be sent."""
-        return self._sender.mailroom is not None and self._sender.mailroom.dispatcher.is_due(envelope)
+        return self._sender.store is not None and self._sender.store.dispatcher.is_due(envelope)
 
     def arrived(self, link: FleetLink, device: Device, delivery: Deliver) -> None:
-        """Pass a delivery to the mailroom, which acknowledges it on `link` once it is on disk."""
-        mailroom = self._sender.mailroom
-        if mailroom is not None and not mailroom.deliver(Delivery(link, device, delivery)):
+        """Pass a delivery to the message store, which acknowledges it on `link` once it is on disk."""
+        store = self._sender.store
+        if store is not None and not store.deliver(Delivery(link, device, delivery)):
             link.drop("too many deliveries wait to be stored")
 
     def accepted(self, positions: Sequence[int]) -> None:
         """Finish envelopes that the network has accepted. They were removed from their devices' outboxes."""
-        if self._sender.mailroom is not None:
-            self._sender.mailroom.accepted(positions)
+        if self._sender.store is not None:
+            self._sender.store.accepted(positions)
 
     def refused(self, device: Device, envelope: OutboxRow, reason: str, detail: str) -> None:
         """Finish an envelope that the network has refused. If it was overloaded, the envelope stays in the outbox."""
-        if self._sender.mailroom is None:
+        if self._sender.store is None:
             return
         if reason == OVERLOADED:
-            self._sender.mailroom.dispatcher.postpone(device, envelope)
+            self._sender.store.dispatcher.postpone(device, envelope)
         elif reason == STALE_GROUP and envelope.draft is not None:
             self.groups.stale(device, envelope)
         else:

@@ -113,7 +113,7 @@ class FleetGroups:
             await self._prepare(device, group)
         raise NetworkAway("the group changes faster than its key can be distributed")
 
-    # Called by the mailroom and the links.
+    # Called by the message store and the links.
 
     def keys_wanted(self, to_ask: Sequence[KeyWanted], to_give: Sequence[KeyWanted]) -> None:
         """Queue requests for missing keys, and answers to such requests.

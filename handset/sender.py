@@ -11,7 +11,7 @@ from handset import errors
 from handset.application import Application, DeviceEvent
 from handset.devices.device import Device
 from handset.receiving.items import GroupWork, OutgoingMessage
-from handset.receiving.mailroom import Mailroom
+from handset.receiving.message_store import MessageStore
 from tidings import e2ee
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.content import NULL_CONTENT
@@ -25,21 +25,21 @@ FetchBundles = Callable[[Device, Sequence[str]], Awaitable[Mapping[str, e2ee.Pre
 
 
 class MessageSender:
-    """Adds messages to the outbox through the mailroom that is open.
+    """Adds messages to the outbox through the message store that is open.
 
-    Methods wait up to `OPEN_SECONDS` for an open mailroom, and then raise `NotStored`.
+    Methods wait up to `OPEN_SECONDS` for an open message store, and then raise `NotStored`.
     """
 
     def __init__(self, application: Application, fetch: FetchBundles) -> None:
-        self.mailroom: Mailroom | None = None  # open mailroom; `None` while the store is closed
+        self.store: MessageStore | None = None  # open message store; `None` while the store is closed
         self._application = application
         self._fetch = fetch
         self._opened = asyncio.Event()
 
-    def use(self, mailroom: Mailroom | None) -> None:
-        """Set the open mailroom, or `None` when it was closed."""
-        self.mailroom = mailroom
-        if mailroom is None:
+    def use(self, store: MessageStore | None) -> None:
+        """Set the open message store, or `None` when it was closed."""
+        self.store = store
+        if store is None:
             self._opened.clear()
         else:
             self._opened.set()
@@ -51,7 +51,7 @@ class MessageSender:
         """
         if peer == device.number:
             raise errors.NoSuchNumber("a number cannot write to itself")
-        sent = await (await self._open_mailroom()).send(OutgoingMessage(device, peer, plaintext))
+        sent = await (await self._open_store()).send(OutgoingMessage(device, peer, plaintext))
         return sent or await self._send_with_bundle(device, peer, plaintext)
 
     async def renew_session(self, device: Device, peer: str) -> None:
@@ -63,15 +63,15 @@ class MessageSender:
 
         Raises `NetworkAway` and `NotStored`.
         """
-        mailroom = await self._open_mailroom()
+        store = await self._open_store()
         messages = [OutgoingMessage(device, peer, plaintext, resendable=False) for peer in peers]
-        ids = await asyncio.gather(*(mailroom.send(message) for message in messages))
+        ids = await asyncio.gather(*(store.send(message) for message in messages))
         sent = [id_ for id_ in ids if id_ is not None]
         missing = [message.peer for message, id_ in zip(messages, ids, strict=True) if id_ is None]
         if missing:
             for peer, bundle in (await self._fetch(device, missing)).items():
                 try:
-                    id_ = await mailroom.send(OutgoingMessage(device, peer, plaintext, bundle, resendable=False))
+                    id_ = await store.send(OutgoingMessage(device, peer, plaintext, bundle, resendable=False))
                 except e2ee.E2EEError as error:
                     fields = {"number": device.number, "peer": peer, "error": str(error)}
                     log.warning("bundle.unusable", extra=fields)
@@ -81,21 +81,21 @@ class MessageSender:
 
     async def do(self, work: GroupWork) -> Any:
         """Do work in one transaction of the store, and return its result. Raises `NotStored`."""
-        return await (await self._open_mailroom()).do(work)
+        return await (await self._open_store()).do(work)
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
         """Wait until the network has accepted these messages of a device, or has refused them permanently."""
-        await (await self._open_mailroom()).dispatcher.wait_until_gone(device, message_ids)
+        await (await self._open_store()).dispatcher.wait_until_gone(device, message_ids)
 
     def set_aside(self, envelope: OutboxRow) -> None:
         """Make room in the outbox for the envelope that will replace this one."""
-        if self.mailroom is not None:
-            self.mailroom.dispatcher.set_aside(envelope)
+        if self.store is not None:
+            self.store.dispatcher.set_aside(envelope)
 
     def settle(self, envelope: OutboxRow) -> None:
         """Mark an envelope that was removed from its device's outbox as finished, so that it is not sent again."""
-        if self.mailroom is not None:
-            self.mailroom.accepted((envelope.position,))
+        if self.store is not None:
+            self.store.accepted((envelope.position,))
 
     def give_up(self, device: Device, envelope: OutboxRow, detail: str, reason: str = "") -> None:
         """Give up an envelope and notify the application."""
@@ -109,23 +109,23 @@ class MessageSender:
     async def _send_with_bundle(
         self, device: Device, peer: str, plaintext: bytes, *, new_session: bool = False, resendable: bool = True
     ) -> str:
-        mailroom = await self._open_mailroom()
+        store = await self._open_store()
         bundle = (await self._fetch(device, [peer])).get(peer)
         if bundle is None:
             raise errors.NoSuchNumber(f"{peer} is not registered")
         try:
-            sent = await mailroom.send(OutgoingMessage(device, peer, plaintext, bundle, new_session, resendable))
+            sent = await store.send(OutgoingMessage(device, peer, plaintext, bundle, new_session, resendable))
         except e2ee.E2EEError as error:
             raise errors.NoSuchNumber(f"the keys of {peer} cannot be used: {error}") from error
         assert sent is not None, "there is a bundle"
         return sent
 
-    async def _open_mailroom(self) -> Mailroom:
-        """Return the mailroom. Waits if it is being opened or reopened."""
+    async def _open_store(self) -> MessageStore:
+        """Return the message store. Waits if it is being opened or reopened."""
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                while self.mailroom is None:
+                while self.store is None:
                     await self._opened.wait()
         except TimeoutError as error:
             raise errors.NotStored("the store is unavailable") from error
-        return self.mailroom
+        return self.store

@@ -30,7 +30,7 @@ class Device:
     # connection on which the device is logged in; `None` for none
     channel: Channel | None = dataclasses.field(default=None, init=False)
     # Committed envelopes that the network has not accepted, by position. All of them are sent again after the
-    # connection is lost. The fleet's `Mailroom` bounds their total number.
+    # connection is lost. The fleet's `MessageStore` bounds their total number.
     outbox: dict[int, OutboxRow] = dataclasses.field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Changes and effects of one batch of a mailroom."""
+"""Changes and effects of one batch of a message store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items that a mailroom processes: deliveries, own messages, and work on groups."""
+"""Items that a message store processes: deliveries, own messages, and work on groups."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Resend:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class SentMessages:
-    """Sent messages of one mailroom. Discarded with it when a transaction fails.
+    """Sent messages of one message store. Discarded with it when a transaction fails.
 
     The ids of messages that wait for a session are in memory: at most 4 times the number of kept messages.
     """

@@ -1,4 +1,4 @@
-"""Sender keys of a fleet and the holders of our keys, read and changed in the transactions of its mailroom."""
+"""Sender keys of a fleet and the holders of our keys, read and changed in the transactions of its message store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KeyDistribution:
 
 
 class SenderKeyStore:
-    """Sender keys of one mailroom.
+    """Sender keys of one message store.
 
     Discarded with it when a transaction fails, because memory would be ahead of the disk.
 

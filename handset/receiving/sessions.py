@@ -43,7 +43,7 @@ class SessionBatch:
 
 
 class DeviceSessions:
-    """Sessions of one mailroom. Discarded with it when a transaction fails."""
+    """Sessions of one message store. Discarded with it when a transaction fails."""
 
     def __init__(self, devices: Mapping[str, Device], sealer: RowSealer) -> None:
         self._devices = devices

@@ -15,7 +15,7 @@ RETRY_SECONDS = 1.0  # seconds before an envelope refused as `overloaded` is off
 
 
 class Dispatcher:
-    """Dispatches envelopes for a `Mailroom`. The connections remove them from the devices' outboxes."""
+    """Dispatches envelopes for a `MessageStore`. The connections remove them from the devices' outboxes."""
 
     def __init__(self, clock: Clock, *, limit: int) -> None:
         """Create a dispatcher.

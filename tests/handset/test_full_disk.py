@@ -16,7 +16,7 @@ from handset import errors
 from handset.application import ReceivedMessage
 from handset.devices.context import FleetContext
 from handset.receiving.items import Delivery, OutgoingMessage
-from handset.receiving.mailroom import Mailroom
+from handset.receiving.message_store import MessageStore
 from handset.shown_log import ShownLog
 from tests.handset.harness import SEALER, bench
 from tests.handset.scripted import BUSINESS, Business
@@ -44,7 +44,7 @@ async def test_a_send_is_not_reported_as_failed_when_only_the_display_failed(tmp
             business.open(device, world.keys[READER])
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         world.phone.show = full  # type: ignore[method-assign]
-        mailroom = await Mailroom.open(
+        store = await MessageStore.open(
             FleetContext("fleet", world.database, SEALER, world.clock, world.limits),
             {READER: device},
             world.phone,
@@ -52,14 +52,14 @@ async def test_a_send_is_not_reported_as_failed_when_only_the_display_failed(tmp
             exchange_keys=lambda *_: None,
         )
         # Both are in one batch.
-        mailroom.deliver(Delivery(Origin(), device, business.seal(READER, "again")))
+        store.deliver(Delivery(Origin(), device, business.seal(READER, "again")))
         is_stored = True
         try:
-            await mailroom.send(OutgoingMessage(device, BUSINESS, content.encode_text("pay 5 euros")))
+            await store.send(OutgoingMessage(device, BUSINESS, content.encode_text("pay 5 euros")))
         except errors.NotStored:
             is_stored = False
-        await mailroom.close()
-        # `NotStored` means that it will not be sent. The next mailroom sends what is in the outbox.
+        await store.close()
+        # `NotStored` means that it will not be sent. The next message store sends what is in the outbox.
         assert any(row.body for row in await world.outbox()) == is_stored
 
 
@@ -116,7 +116,7 @@ def test_a_line_that_a_full_disk_cut_short_does_not_spoil_the_next_one(
         patched.setattr(os, "write", fills_up)
         with pytest.raises(OSError, match="No space"):
             record.append([message(1)])
-    # The disk has space again, and the mailroom repeats the message.
+    # The disk has space again, and the message store repeats the message.
     record.append([message(1)])
     assert record.list_shown([message(1)]) == {("15550110001", "m1")}
     record.close()

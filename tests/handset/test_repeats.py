@@ -13,7 +13,7 @@ import pytest
 from handset.devices.context import FleetLimits
 from handset.devices.device import Device
 from handset.fleet import Fleet
-from handset.receiving import mailroom
+from handset.receiving import message_store
 from handset.receiving.items import Delivery
 from tests.handset.fleet_support import READER, begin, device_of
 from tests.handset.harness import Bench, bench
@@ -99,10 +99,10 @@ class Acknowledged:
 
 def in_one_batch(world: Bench, fleet: Fleet, frames: Sequence[wire.Deliver]) -> None:
     """Hand over deliveries within one iteration of the event loop, so that one batch has them all."""
-    mailroom = fleet._sender.mailroom
-    assert mailroom is not None
+    store = fleet._sender.store
+    assert store is not None
     for frame in frames:
-        assert mailroom.deliver(Delivery(Acknowledged(), fleet.devices[READER], frame))
+        assert store.deliver(Delivery(Acknowledged(), fleet.devices[READER], frame))
 
 
 async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
@@ -197,7 +197,7 @@ async def test_undecryptable_messages_cause_few_sessions_and_bounded_retry_reque
     async with bench(tmp_path, READER, clock=ManualClock()) as world, world.running():
         business, _, _ = await with_session(world)
         offer(world, business)
-        for n in range(mailroom.MAX_ASKED + 100):
+        for n in range(message_store.MAX_ASKED + 100):
             number = world.network.deliver(garbage(f"bad-{n}"))
             if n % 100 == 0:
                 await world.network.until_acked(number)
@@ -208,7 +208,7 @@ async def test_undecryptable_messages_cause_few_sessions_and_bounded_retry_reque
         envelopes = await world.outbox()
         asked = [ref for send in sent(world, wire.RETRY) for ref in send.refs]
         asked += [ref for envelope in envelopes if envelope.kind == wire.RETRY for ref in envelope.refs]
-        assert len(set(asked)) <= mailroom.MAX_ASKED
+        assert len(set(asked)) <= message_store.MAX_ASKED
 
 
 async def test_a_peer_that_lost_its_session_receives_the_message_on_a_new_one(tmp_path: Path) -> None:

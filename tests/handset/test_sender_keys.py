@@ -1,4 +1,4 @@
-"""Sender keys that a participant has been given, as a mailroom records them."""
+"""Sender keys that a participant has been given, as a message store records them."""
 
 from __future__ import annotations
 

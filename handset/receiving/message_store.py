@@ -55,11 +55,11 @@ ExchangeKeys = Callable[[Sequence[KeyWanted], Sequence[KeyWanted]], None]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class Mailroom:
+class MessageStore:
     """Store of a fleet, in use from `open` until its first failed commit, when it sets `failed` and stops working.
 
-    The owner then drops the connections and opens another mailroom. Unacknowledged deliveries come again, and the
-    new mailroom shows and sends everything that was committed.
+    The owner then drops the connections and opens another message store. Unacknowledged deliveries come again, and the
+    new message store shows and sends everything that was committed.
     """
 
     context: FleetContext
@@ -98,8 +98,8 @@ class Mailroom:
         *,
         renew_session: RenewSession,
         exchange_keys: ExchangeKeys,
-    ) -> Mailroom:
-        """Open a mailroom: load the outboxes into their devices, and show committed messages that were not shown."""
+    ) -> MessageStore:
+        """Open the store: load the outboxes into their devices, and show committed messages that were not shown."""
         fleet, now = context.name, context.now()
         async with context.database.transaction() as connection:
             last_inbox, last_outbox, shown = await inbox.find(connection, fleet)
@@ -201,7 +201,7 @@ class Mailroom:
         try:
             self._publish(items, batch, envelopes)
         except Exception as error:
-            # All is on disk: the next mailroom shows the messages and sends the envelopes.
+            # All is on disk: the next message store shows the messages and sends the envelopes.
             self._fail("store.not_shown", items, error)
         return results
 
