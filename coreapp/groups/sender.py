@@ -43,11 +43,11 @@ KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys distribut
 
 MAX_ROUND = 100  # messages of one group in one commit
 RETRY_SECONDS = 0.5  # seconds after the network did not respond, or returned the same epoch
-GONE = (codes.GROUP_MISSING, "the group does not exist, or the business is no longer a participant of it")
+GROUP_MISSING = (codes.GROUP_MISSING, "the group does not exist, or the business is no longer a participant of it")
 
 
 @dataclasses.dataclass(slots=True)
-class _Line:
+class _GroupQueue:
     """Messages of one group that are in progress."""
 
     id: str
@@ -73,7 +73,7 @@ class GroupSender:
     keys: OwnKeys
 
     def __post_init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _GroupQueue] = {}
         # Group of each job that hands over a key.
         self._key_messages: dict[str, str] = {}
         # Group of each message that is encrypted and unacknowledged.
@@ -91,7 +91,7 @@ class GroupSender:
     @property
     def oldest(self) -> int | None:
         """Acceptance time of the oldest waiting message, Unix milliseconds; None without messages."""
-        return min((line.waiting[0][1].created_at for line in self._lines.values() if line.waiting), default=None)
+        return min((queue.waiting[0][1].created_at for queue in self._queues.values() if queue.waiting), default=None)
 
     def resume(self, left: Sequence[Job], under_way: Sequence[KeyHolder], elsewhere: Collection[str] = ()) -> None:
         """Register the jobs of an earlier owner. Must be called before any of them is offered or queued.
@@ -104,7 +104,7 @@ class GroupSender:
         self._key_messages.update({holder.job: holder.group_id for holder in under_way if holder.job in ids})
         for job in left:
             if job.kind == group_jobs.MESSAGE:
-                self._fly(self._line(job.peer), job, group_jobs.unpack(job.body).epoch)
+                self._add_in_flight(self._queue(job.peer), job, group_jobs.unpack(job.body).epoch)
 
     def enqueue(self, job: Job, content: bytes) -> None:
         """Queue a job for a group. The job is on disk as `NEW`, or already in the journal."""
@@ -115,9 +115,9 @@ class GroupSender:
     def returned(self, job: Job) -> None:
         """Encrypt a message again that the network refused because the group has changed."""
         encrypted = group_jobs.unpack(job.body)
-        self._land(job.id)
-        line = self._line(job.peer)
-        line.refused = max(line.refused, encrypted.epoch)
+        self._remove_in_flight(job.id)
+        queue = self._queue(job.peer)
+        queue.refused = max(queue.refused, encrypted.epoch)
         again = dataclasses.replace(job, state=JobForm.NEW, kind="", body=encrypted.content)
         try:
             content = self.sending.encryption.unseal_content(again)
@@ -140,30 +140,30 @@ class GroupSender:
             if changes is not None:
                 self.context.journal.put(Change(self.context.account, groups=changes))
             self.wake(group_id)
-        for group_id in {self._land(job_id) for job_id in ids if job_id in self._in_flight}:
+        for group_id in {self._remove_in_flight(job_id) for job_id in ids if job_id in self._in_flight}:
             self.wake(group_id)
 
     def hand_over(self, group_id: str) -> None:
         """Send the key to the members of the group who lack it, if there is one."""
-        self._line(group_id).is_key_requested = True
+        self._queue(group_id).is_key_requested = True
         self.wake(group_id)
 
     def wake(self, group_id: str) -> None:
         """Start the group's loop, or another round of it."""
         if self._closing.is_set():
             return
-        line = self._line(group_id)
-        line.is_due = True
-        if line.task is None:
-            line.task = asyncio.create_task(self._serve(line), name=f"group {group_id}")
-            line.task.add_done_callback(lambda task: self._served(line, task))
+        queue = self._queue(group_id)
+        queue.is_due = True
+        if queue.task is None:
+            queue.task = asyncio.create_task(self._work(queue), name=f"group {group_id}")
+            queue.task.add_done_callback(lambda task: self._ended(queue, task))
 
     def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs that are not encrypted from the queue and return them; the caller ends them."""
         taken = []
-        for line in self._lines.values():
-            taken += [job for _, job, _ in line.waiting if chosen(job)]
-            line.waiting = [entry for entry in line.waiting if not chosen(entry[1])]
+        for queue in self._queues.values():
+            taken += [job for _, job, _ in queue.waiting if chosen(job)]
+            queue.waiting = [entry for entry in queue.waiting if not chosen(entry[1])]
         self._waiting -= len(taken)
         self.left += len(taken)
         return taken
@@ -171,105 +171,105 @@ class GroupSender:
     async def close(self) -> None:
         """Leave the messages in memory to the next owner; they are on disk."""
         self._closing.set()
-        await service.cancel([line.task for line in self._lines.values() if line.task is not None])
-        self._lines.clear()
+        await service.cancel([queue.task for queue in self._queues.values() if queue.task is not None])
+        self._queues.clear()
 
-    def _line(self, group_id: str) -> _Line:
-        return self._lines.setdefault(group_id, _Line(group_id))
+    def _queue(self, group_id: str) -> _GroupQueue:
+        return self._queues.setdefault(group_id, _GroupQueue(group_id))
 
-    def _fly(self, line: _Line, job: Job, epoch: int) -> None:
-        line.in_flight[job.id] = epoch
-        self._in_flight[job.id] = line.id
+    def _add_in_flight(self, queue: _GroupQueue, job: Job, epoch: int) -> None:
+        queue.in_flight[job.id] = epoch
+        self._in_flight[job.id] = queue.id
 
-    def _land(self, job_id: str) -> str:
+    def _remove_in_flight(self, job_id: str) -> str:
         group_id = self._in_flight.pop(job_id, "")
         if group_id:
-            self._line(group_id).in_flight.pop(job_id, None)
+            self._queue(group_id).in_flight.pop(job_id, None)
         return group_id
 
     def _put(self, job: Job, content: bytes) -> None:
         # In the order of acceptance, so refused messages go before later ones. Ids are made by several clocks.
-        waiting = self._line(job.peer).waiting
+        waiting = self._queue(job.peer).waiting
         bisect.insort(waiting, (job.id, job, content), key=lambda entry: (entry[1].created_at, entry[0]))
         self._waiting += 1
 
-    def _take(self, line: _Line, count: int) -> list[tuple[Job, bytes]]:
-        taken = [(job, content) for _, job, content in line.waiting[:count]]
-        del line.waiting[:count]
+    def _take(self, queue: _GroupQueue, count: int) -> list[tuple[Job, bytes]]:
+        taken = [(job, content) for _, job, content in queue.waiting[:count]]
+        del queue.waiting[:count]
         self._waiting -= len(taken)
         self.left += len(taken)
         return taken
 
-    def _served(self, line: _Line, task: asyncio.Task[None]) -> None:
-        line.task = None
+    def _ended(self, queue: _GroupQueue, task: asyncio.Task[None]) -> None:
+        queue.task = None
         if self._closing.is_set() or task.cancelled():
             return
         if (error := task.exception()) is not None:
             # Keys in memory may be ahead of the disk: the shard must be reopened.
             self.context.journal.fail(error)
-        elif line.is_due:
-            self.wake(line.id)
-        elif not line.waiting and not line.in_flight and not line.is_key_requested:
-            self._lines.pop(line.id, None)
+        elif queue.is_due:
+            self.wake(queue.id)
+        elif not queue.waiting and not queue.in_flight and not queue.is_key_requested:
+            self._queues.pop(queue.id, None)
 
-    async def _serve(self, line: _Line) -> None:
-        while line.is_due and not self._closing.is_set():
-            line.is_due = False
+    async def _work(self, queue: _GroupQueue) -> None:
+        while queue.is_due and not self._closing.is_set():
+            queue.is_due = False
             try:
-                line.is_due = await self._round(line) or line.is_due
+                queue.is_due = await self._run_round(queue) or queue.is_due
             except NetworkAway as error:
-                log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
-                self.sending.failures.note([job_id for job_id, _, _ in line.waiting], failures.no_response(error))
+                log.warning("group.waiting", extra={"group": queue.id, "error": str(error)})
+                self.sending.failures.note([job_id for job_id, _, _ in queue.waiting], failures.no_response(error))
                 await service.wait_for(self._closing, RETRY_SECONDS)
-                line.is_due = True
+                queue.is_due = True
 
-    async def _round(self, line: _Line) -> bool:
+    async def _run_round(self, queue: _GroupQueue) -> bool:
         """Run one round. Returns whether there is more to do now. Raises `NetworkAway`."""
-        if not line.waiting and not line.is_key_requested:
+        if not queue.waiting and not queue.is_key_requested:
             return False
-        await self.keys.load((line.id,))
-        group = await self._look_up(line)
+        await self.keys.load((queue.id,))
+        group = await self._look_up(queue)
         if group is None or not group.is_member:
-            line.is_key_requested = False
-            self._fail(line, GONE)
+            queue.is_key_requested = False
+            self._fail(queue, GROUP_MISSING)
             return False
         # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
-        key = self.keys.in_memory(line.id)
-        if key.record is None and not line.waiting:
-            line.is_key_requested = False
+        key = self.keys.in_memory(queue.id)
+        if key.record is None and not queue.waiting:
+            queue.is_key_requested = False
             return False
         # A message is sent even to a group without other members: a participant may have joined whose notice has not
         # arrived. The network refuses the message as stale then, and otherwise accepts it for no recipient.
         members = [number for number, _ in group.participants if number != self.context.account]
-        messages = self._hand_over(line, key, group.epoch, members)
+        messages = self._hand_over(queue, key, group.epoch, members)
         if messages is not None:
             await messages
             return False
-        if own_keys.under_way(key.holders) or not line.waiting:
+        if own_keys.under_way(key.holders) or not queue.waiting:
             return False
-        if any(epoch != group.epoch for epoch in line.in_flight.values()):
+        if any(epoch != group.epoch for epoch in queue.in_flight.values()):
             # Some of them may be refused, and must then go first.
             return False
-        await self._encrypt(line, key, group.epoch)
-        return bool(line.waiting)
+        await self._encrypt(queue, key, group.epoch)
+        return bool(queue.waiting)
 
-    async def _look_up(self, line: _Line) -> StoredGroup | None:
-        group = self.replicas.find(line.id)
-        if group is None or (group.is_member and group.epoch <= line.refused):
-            group = await self.replicas.refresh(line.id)
-            if group is not None and group.is_member and group.epoch <= line.refused:
+    async def _look_up(self, queue: _GroupQueue) -> StoredGroup | None:
+        group = self.replicas.find(queue.id)
+        if group is None or (group.is_member and group.epoch <= queue.refused):
+            group = await self.replicas.refresh(queue.id)
+            if group is not None and group.is_member and group.epoch <= queue.refused:
                 raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no newer one yet")
         return group
 
     def _hand_over(
-        self, line: _Line, key: OwnGroupKey, epoch: int, members: Sequence[str]
+        self, queue: _GroupQueue, key: OwnGroupKey, epoch: int, members: Sequence[str]
     ) -> asyncio.Future[None] | None:
         """Send the key to the members who lack it, after replacing it if a former member has it. The future completes
         when it is on disk.
 
         Returns None if no member lacks it. A new key without holders goes to the journal anyway.
         """
-        line.is_key_requested = False
+        queue.is_key_requested = False
         cleared: Sequence[str] = ()
         if key.record is None or sender_keys.must_be_replaced(key.holders, members):
             cleared = key.renew(epoch)
@@ -281,11 +281,11 @@ class GroupSender:
                 self.context.journal.put(Change(self.context.account, groups=renewed))
             return None
         assert key.record is not None
-        content = encode_sender_key(line.id, key.record.distribution())
+        content = encode_sender_key(queue.id, key.record.distribution())
         messages = [self.key_messages.write(member, content) for member in lacking]
-        self._key_messages.update({message.job.id: line.id for message in messages})
+        self._key_messages.update({message.job.id: queue.id for message in messages})
         holders = [key.holds(message.job.peer, message.job.id) for message in messages]
-        log.info("sender_key.handed_out", extra={"group": line.id, "members": len(lacking), "new": bool(cleared)})
+        log.info("sender_key.handed_out", extra={"group": queue.id, "members": len(lacking), "new": bool(cleared)})
         KEYS_SENT.inc(len(lacking))
         return self.key_messages.post(
             messages,
@@ -297,14 +297,14 @@ class GroupSender:
             ),
         )
 
-    async def _encrypt(self, line: _Line, key: OwnGroupKey, epoch: int) -> None:
+    async def _encrypt(self, queue: _GroupQueue, key: OwnGroupKey, epoch: int) -> None:
         """Encrypt the waiting messages, commit them with the key, and send them."""
         assert key.record is not None
         jobs = []
         # The database refuses the jobs of one change together. So suspects, and what waits with them, have one each.
-        waiting = (job_id for job_id, _, _ in line.waiting[:MAX_ROUND])
+        waiting = (job_id for job_id, _, _ in queue.waiting[:MAX_ROUND])
         has_suspects = self.context.quarantine.has_any(ItemKind.JOB, waiting)
-        for job, content in self._take(line, 1 if has_suspects else MAX_ROUND):
+        for job, content in self._take(queue, 1 if has_suspects else MAX_ROUND):
             # A copy: the job itself may still wait in the journal to be committed as `NEW`.
             encrypted = dataclasses.replace(job)
             # The prepared content: its files have pointers now.
@@ -313,7 +313,7 @@ class GroupSender:
                 ciphertext = key.record.encrypt(content)
             body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, ciphertext))
             encrypted.state, encrypted.kind, encrypted.body = JobForm.ENCRYPTED, group_jobs.MESSAGE, body
-            self._fly(line, encrypted, epoch)
+            self._add_in_flight(queue, encrypted, epoch)
             jobs.append(encrypted)
         ENCRYPTED.inc(len(jobs))
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
@@ -328,8 +328,8 @@ class GroupSender:
         )
         self.sending.transmitter.offer(jobs)
 
-    def _fail(self, line: _Line, why: tuple[int, str]) -> None:
-        self.sending.transmitter.fail(self._take_all(line), *why)
+    def _fail(self, queue: _GroupQueue, why: tuple[int, str]) -> None:
+        self.sending.transmitter.fail(self._take_all(queue), *why)
 
-    def _take_all(self, line: _Line) -> Sequence[Job]:
-        return [job for job, _ in self._take(line, len(line.waiting))]
+    def _take_all(self, queue: _GroupQueue) -> Sequence[Job]:
+        return [job for job, _ in self._take(queue, len(queue.waiting))]
