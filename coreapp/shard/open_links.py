@@ -56,7 +56,7 @@ class OpenLinks:
 
     def _notify(self, connection: Connection) -> None:
         if self._links[connection]:
-            connection.send(core.Leaving(0))
+            connection.send(core.ShutdownNotice(0))
 
 
 class LinkClosing:

@@ -96,7 +96,7 @@ async def test_a_stopping_coreapp_completes_open_requests_and_gets_no_new_ones(
     first = asyncio.create_task(accept(links))
     await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 2)
     [connection] = coreapp.connections
-    connection.send(core.Leaving(0))
+    connection.send(core.ShutdownNotice(0))
     [peer] = links.connections._peers.values()
     await soon(lambda: not peer.is_ready)
     second = asyncio.create_task(accept(links))

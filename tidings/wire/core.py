@@ -12,8 +12,8 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 
 
 # Version that a Coreapp reports in its response to `Hello`. 1 has `Ping` and `AcceptMessage.repeated`; 2 has
-# `CheckContacts.of`; 3 sends `Leaving`; 4 has `ReadCallback` and `ResendCallbacks`; 5 has `ChangeProfile`, `SetPin`
-# and `QueueWebhook`, and records `ReadCallback.by`.
+# `CheckContacts.of`; 3 sends `ShutdownNotice`; 4 has `ReadCallback` and `ResendCallbacks`; 5 has `ChangeProfile`,
+# `SetPin` and `QueueWebhook`, and records `ReadCallback.by`.
 LINK_VERSION = 5
 RECORDS_READERS = CHANGES_PROFILES = QUEUES_WEBHOOKS = 5  # first versions that do so
 # Text of the refusal of a request that needs a later version.
@@ -449,7 +449,7 @@ class Done(Frame, tag="done"):
     version: int = 0  # `LINK_VERSION`, in the response to `Hello`; 0 from releases that had none
 
 
-class Leaving(Frame, tag="leaving"):
+class ShutdownNotice(Frame, tag="leaving"):
     """Announcement of a planned stop: the one frame of a Coreapp that is no response, with `n` 0.
 
     The Webapp sends no further request over this connection, and closes it after the last response. The Coreapp
@@ -553,7 +553,7 @@ Request = (
 )
 Response = (
     Done
-    | Leaving
+    | ShutdownNotice
     | Contacts
     | Accepted
     | Identity

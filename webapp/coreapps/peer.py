@@ -236,7 +236,7 @@ class Peer:
     def received(self, connection: Connection, frame: core.Response) -> None:
         if type(frame) is core.Accepted:
             self._progress_at = connection.last_received
-        elif type(frame) is core.Leaving:
+        elif type(frame) is core.ShutdownNotice:
             log.info("coreapp.leaving", extra={"address": self.address})
             self._leaving = True
             self._changed()
