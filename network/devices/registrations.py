@@ -16,7 +16,7 @@ from network.devices.keys import kyber_rows, prekey_rows
 from network.devices.locks import Locks, is_expired
 from network.directory import logins
 from network.errors import BadRequest, Locked, RequestError, StaleEpoch
-from network.groups.chats import LEAVING, Chats
+from network.groups.chats import GROUPS_PER_TRANSACTION, Chats
 from network.routing.reservations import Notice
 from tidings.storage import outages
 from tidings.storage.database import Connection
@@ -132,7 +132,7 @@ class Registrations:
         Its waiting envelopes are kept until they expire, and its identity key is remembered.
         """
         token_hash = logins.digest(token)
-        while await self.chats.leave_some(number) == LEAVING:
+        while await self.chats.leave_page(number) == GROUPS_PER_TRANSACTION:
             pass
         with self.context.reservations() as reservations:
 

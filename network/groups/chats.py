@@ -30,7 +30,7 @@ CHANGES = Counter("tidings_network_group_changes_total", "Changes of groups", ["
 
 MAX_ICON = 64 * 1024  # Bytes of an icon.
 # Groups that an unregistering number leaves per transaction.
-LEAVING = 50
+GROUPS_PER_TRANSACTION = 50
 # Seconds that a call waits while the database is away.
 PATIENCE = 20
 _CODE_BYTES = 16
@@ -103,14 +103,14 @@ class Chats:
         """Leave a group. Raises `NotFound`."""
         await self._change(id, functools.partial(rules.leave, number=number))
 
-    async def leave_some(self, number: str) -> int:
-        """Leave up to `LEAVING` groups; return their number."""
+    async def leave_page(self, number: str) -> int:
+        """Leave up to `GROUPS_PER_TRANSACTION` groups; return their number."""
 
         return await self._persist(lambda connection, reservations: self.leave_in(connection, reservations, number))
 
     async def leave_in(self, connection: Connection, reservations: Reservations, number: str) -> int:
-        """Leave up to `LEAVING` groups in the caller's transaction; return their number."""
-        ids = [chat.id for chat in await groups.list_of(connection, number, limit=LEAVING)]
+        """Leave up to `GROUPS_PER_TRANSACTION` groups in the caller's transaction; return their number."""
+        ids = [chat.id for chat in await groups.list_of(connection, number, limit=GROUPS_PER_TRANSACTION)]
         chats = await groups.list_chats(connection, ids, lock=True)
         members = await groups.list_members(connection, ids)
         for id_, chat in chats.items():
