@@ -13,7 +13,7 @@ from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, error
 from tidings.wire.cloud.identity import ObjectKind
 from webapp.api.cloud import paths
 from webapp.api.cloud.endpoints import ENDPOINTS, MEDIA, UPLOAD
-from webapp.api.messages.later import LATER_MODELS
+from webapp.api.messages.cloud_types import CLOUD_MODELS
 
 PAGE = Path(__file__).parents[3] / "docs" / "cloud-api.md"
 METHODS = ("GET", "POST", "DELETE")
@@ -121,7 +121,7 @@ async def test_the_types_of_messages_are_accepted_or_refused_as_the_table_says(c
         if not said_of_it.strip().startswith(verdict):
             continue
         for kind in re.findall(r"`(\w+)`", first):
-            assert (kind in LATER_MODELS) == (verdict == "honoured"), kind
+            assert (kind in CLOUD_MODELS) == (verdict == "honoured"), kind
             response = await cloud.send(type=kind, **{"text": ..., kind: {}})
             # An empty object is refused in any case: for its content, or for its type.
             is_unknown = "Param type must be one of" in error(response)[2] or error(response)[1] == 3

@@ -17,8 +17,8 @@ from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
 from webapp.api.cloud.users import CloudUsers, require_usable
 from webapp.api.media.service import MediaStore
+from webapp.api.messages.cloud_types import CLOUD_MODELS
 from webapp.api.messages.hydration import CountMismatch
-from webapp.api.messages.later import LATER_MODELS
 from webapp.api.messages.schemas import Addressed, TemplateMessage
 from webapp.api.messages.service import GROUP, Messages, RequestOrigin, SentMessage, digits
 from webapp.api.templates.service import Templates
@@ -74,7 +74,7 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         value["to"] = await users.find_number(call.caller.account, user_id)
     if kind != "text":
         await _resolve_files(call, kind, value.get(kind))
-    message = bodies.check(LATER_MODELS[kind], value)
+    message = bodies.check(CLOUD_MODELS[kind], value)
     if user_id and isinstance(message, TemplateMessage):
         await require_usable(call.find(Templates), call.caller.account, message)
     try:
@@ -115,8 +115,8 @@ def read(parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         kind = value["type"] = kind.lower()
     if kind == _PIN or value.get("recipient_type") == GROUP:
         raise errors.no_capability()
-    if not isinstance(kind, str) or kind not in LATER_MODELS:
-        raise errors.not_one_of("type", sorted(LATER_MODELS), kind)
+    if not isinstance(kind, str) or kind not in CLOUD_MODELS:
+        raise errors.not_one_of("type", sorted(CLOUD_MODELS), kind)
     if isinstance(value.get("context"), dict):
         value["context"] = {**value["context"], **_own_id(value["context"], "context")}
     content = value.get(kind)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from webapp.api.messages.fields import Media
-from webapp.api.messages.interactive.later import CarouselMessage
+from webapp.api.messages.interactive.cloud_types import CarouselMessage
 from webapp.api.messages.schemas import (
     Addressed,
     AudioMessage,

@@ -9,7 +9,7 @@ import pydantic
 from pydantic.json_schema import models_json_schema
 
 from webapp.api.cloud import callbacks, fields, lists, messages, number_settings, profile, qr_images, verification
-from webapp.api.messages.later import LATER_MODELS
+from webapp.api.messages.cloud_types import CLOUD_MODELS
 from webapp.api.templates.schemas import Definition
 from webapp.http.openapi.document import AcceptedBooleansSchema
 
@@ -75,7 +75,7 @@ def reference(name: str) -> Schema:
 def components() -> dict[str, Any]:
     """Return the schemas that operations refer to."""
     models: list[type[pydantic.BaseModel]] = [
-        *LATER_MODELS.values(),
+        *CLOUD_MODELS.values(),
         profile.ProfileChange,
         Definition,
         number_settings.NumberSettingsChange,
@@ -86,12 +86,12 @@ def components() -> dict[str, Any]:
         [(model, "validation") for model in models], ref_template=_REFERENCE, schema_generator=AcceptedBooleansSchema
     )
     found: dict[str, Any] = made["$defs"]
-    for model in LATER_MODELS.values():
+    for model in CLOUD_MODELS.values():
         _adapt_message(found[model.__name__])
     _adapt_profile(found[PROFILE])
     _adapt_template(found[TEMPLATE])
     found["ReadMark"] = _READ_MARK
-    kinds = [reference(model.__name__) for model in LATER_MODELS.values()]
+    kinds = [reference(model.__name__) for model in CLOUD_MODELS.values()]
     found[MESSAGE] = {"anyOf": [*kinds, reference("ReadMark")]}
     found[ERROR] = _ERROR
     return found

@@ -172,7 +172,7 @@ class UnknownType(Body):
     type: Type
 
 
-LaterInteractive = Annotated[
+CloudInteractive = Annotated[
     Annotated[LongListMessage, pydantic.Tag(f"{TAG}list")]
     | Annotated[ButtonMessage, pydantic.Tag(f"{TAG}button")]
     | Annotated[ProductMessage, pydantic.Tag(f"{TAG}product")]

@@ -10,7 +10,7 @@ import pydantic
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.messages.contacts import Card
 from webapp.api.messages.fields import PLAIN, Sound
-from webapp.api.messages.interactive.later import LaterInteractive
+from webapp.api.messages.interactive.cloud_types import CloudInteractive
 from webapp.api.messages.schemas import (
     MODELS,
     Addressed,
@@ -49,11 +49,11 @@ class VoicedAudioMessage(AudioMessage):
     audio: SoundOrVoice
 
 
-class LaterInteractiveMessage(InteractiveMessage):
-    interactive: LaterInteractive  # type: ignore[assignment]
+class CloudInteractiveMessage(InteractiveMessage):
+    interactive: CloudInteractive  # type: ignore[assignment]
 
 
-def _are_few(cards: list[Card]) -> list[Card]:
+def _require_few(cards: list[Card]) -> list[Card]:
     if len(cards) > MAX_CONTACTS:
         raise refusal(
             PARAMETER_INVALID, "has {count} contacts, the limit is {most}", count=len(cards), most=MAX_CONTACTS
@@ -61,14 +61,14 @@ def _are_few(cards: list[Card]) -> list[Card]:
     return cards
 
 
-class FewContactsMessage(ContactsMessage):
-    contacts: Annotated[list[Card], pydantic.Field(min_length=1), pydantic.AfterValidator(_are_few)]
+class LimitedContactsMessage(ContactsMessage):
+    contacts: Annotated[list[Card], pydantic.Field(min_length=1), pydantic.AfterValidator(_require_few)]
 
 
-LATER_MODELS: Mapping[str, type[Addressed]] = {
+CLOUD_MODELS: Mapping[str, type[Addressed]] = {
     **{kind: model for kind, model in MODELS.items() if model is not HsmMessage},
     **{
         model.kind: model
-        for model in (ReactionMessage, VoicedAudioMessage, LaterInteractiveMessage, FewContactsMessage)
+        for model in (ReactionMessage, VoicedAudioMessage, CloudInteractiveMessage, LimitedContactsMessage)
     },
 }
