@@ -24,7 +24,7 @@ from tidings.storage.business import templates
 from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
-from webapp.api.templates import lives
+from webapp.api.templates import ttls
 from webapp.api.templates.importing import Import, ImportPlan, plan
 from webapp.api.templates.review import redefine
 from webapp.api.templates.schemas import Definition, describe
@@ -126,7 +126,7 @@ def _define(where: DatabaseSettings, account: str, options: argparse.Namespace) 
 async def _add(connection: Connection, row: TemplateRow) -> TemplateRow | None:
     if not await templates.add_template(connection, row):
         return None
-    await lives.remove(connection, row.account, [row])
+    await ttls.remove(connection, row.account, [row])
     return row
 
 
@@ -162,7 +162,7 @@ def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) 
         existing = await templates.list_templates(connection, account)
         made = plan(wanted, account, existing, int(time.time() * 1000))
         if options.partial or not made.refused:
-            await lives.remove(connection, account, made.keep, kept=existing)
+            await ttls.remove(connection, account, made.keep, kept=existing)
             await templates.put_templates(connection, account, made.keep)
         return made
 
@@ -208,7 +208,7 @@ def _list(where: DatabaseSettings, account: str, *, as_json: bool) -> int:
 
 def _delete(where: DatabaseSettings, account: str, name: str, language: str | None, namespace: str | None) -> int:
     count = asyncio.run(
-        _change(where, lambda connection: lives.delete_templates(connection, account, name, language, namespace))
+        _change(where, lambda connection: ttls.delete_templates(connection, account, name, language, namespace))
     )
     if not count:
         raise guard.CommandFailure(f"there is no template {name}{f' in {language}' if language else ''}")

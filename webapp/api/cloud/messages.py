@@ -12,7 +12,7 @@ from tidings.storage.business.templates import TemplateRow
 from tidings.wire import codes, media_objects
 from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLATE_MISSING
-from webapp.api.cloud import errors, responses, template_lives
+from webapp.api.cloud import errors, responses, template_ttls
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
 from webapp.api.cloud.users import CloudUsers, require_usable
@@ -200,17 +200,17 @@ def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimit
         identity_hash=known,
         pair_limited=limits.is_pair_limited,
         recipient_limit=limits.recipients,
-        life_of=functools.partial(_life, call),
+        ttl_of=functools.partial(_ttl, call),
     )
 
 
-def _life(call: CloudCall, template: TemplateRow) -> int:
+def _ttl(call: CloudCall, template: TemplateRow) -> int:
     """Return the seconds that a template lets its message live; 0 for as long as other messages."""
     templates = call.find(Templates)
     if templates.is_mirrored(call.caller.account):
         # The WABA's own time to live applies, and the Coreapp refuses another one.
         return 0
-    return template_lives.of_message(templates.life(template), template.category)
+    return template_ttls.of_message(templates.ttl(template), template.category)
 
 
 def _text(parameters: Mapping[str, Any], name: str, most: int) -> str:

@@ -10,7 +10,7 @@ from fastapi import Response
 from tidings.storage.business.templates import APPROVED, NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
 from tidings.wire.cloud.codes import MANAGEMENT_RATE
 from tidings.wire.codes import ALREADY_EXISTS
-from webapp.api.cloud import errors, fields, handles, template_errors, template_lives
+from webapp.api.cloud import errors, fields, handles, template_errors, template_ttls
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 from webapp.api.templates import decisions, schemas
@@ -20,10 +20,10 @@ from webapp.api.templates.creation_limits import (
     CreationsExhausted,
     NameBlocked,
 )
-from webapp.api.templates.lives import id_of
 from webapp.api.templates.review import EDITABLE, EditRefused
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
+from webapp.api.templates.ttls import id_of
 from webapp.http import bodies
 from webapp.http.errors import InvalidRequest
 
@@ -42,11 +42,11 @@ _OPTIONAL = (
 )
 
 
-def describe(template: TemplateRow, requested: object, lives: Mapping[str, int]) -> dict[str, Any]:
+def describe(template: TemplateRow, requested: object, ttls: Mapping[str, int]) -> dict[str, Any]:
     """Return the requested fields of a template. Raises `GraphError` for an unknown one.
 
     requested: value of `fields`; `None` for the default fields, which are those that have a value
-    lives: times to live of messages by id of the template
+    ttls: times to live of messages by id of the template
     """
     rated_at = template.created_at if template.quality_at is None else template.quality_at
     described: dict[str, Any] = {
@@ -65,8 +65,8 @@ def describe(template: TemplateRow, requested: object, lives: Mapping[str, int])
         described["previous_category"] = template.previous_category
     if template.next_category is not None:
         described["correct_category"] = template.next_category
-    if id_of(template) in lives:
-        described[template_lives.NAME] = template_lives.fitting(lives[id_of(template)], template.category)
+    if id_of(template) in ttls:
+        described[template_ttls.NAME] = template_ttls.fitting(ttls[id_of(template)], template.category)
     has_value = {
         "previous_category": template.previous_category is not None,
         "quality_score": template.quality is not None,
@@ -92,8 +92,8 @@ async def list_all(call: CloudCall) -> Response:
     query = call.query()
     found = [template for template in await call.find(Templates).list(call.caller) if _matches(template, query)]
     found.sort(key=_place)
-    lives = await call.find(Templates).list_lives(call.caller)
-    entries = [describe(template, query.get("fields"), lives) for template in found]
+    ttls = await call.find(Templates).list_ttls(call.caller)
+    entries = [describe(template, query.get("fields"), ttls) for template in found]
     page = listed(entries, [_place(template) for template in found], call)
     requested = query.get("summary")
     if isinstance(requested, str) and requested:
@@ -146,8 +146,8 @@ async def show(call: CloudCall) -> Response:
     template = await _find(call)
     if template is None:
         raise call.unsupported()
-    lives = await call.find(Templates).list_lives(call.caller)
-    return call.respond(describe(template, call.query().get("fields"), lives))
+    ttls = await call.find(Templates).list_ttls(call.caller)
+    return call.respond(describe(template, call.query().get("fields"), ttls))
 
 
 async def _find(call: CloudCall) -> TemplateRow | None:
@@ -164,9 +164,9 @@ async def create(call: CloudCall) -> Response:
             raise errors.missing(name)
     definition = _define({name: parameters[name] for name in schemas.DEFINED if name in parameters})
     await handles.check_samples(call, parameters["components"])
-    life = template_lives.read(parameters, definition.category)
+    ttl = template_ttls.read(parameters, definition.category)
     try:
-        created = await call.find(Templates).create(call.caller, definition, life=life, limited=True)
+        created = await call.find(Templates).create(call.caller, definition, ttl=ttl, limited=True)
     except CreationRefused as refused:
         raise _refusal(refused, definition) from None
     except InvalidRequest as error:
@@ -204,8 +204,8 @@ async def edit(call: CloudCall) -> Response:
         raise call.unsupported()
     parameters = await call.parameters()
     changes = {name: parameters[name] for name in ("category", "components") if parameters.get(name) is not None}
-    life = template_lives.read(parameters, str(changes.get("category") or stored.category).upper())
-    if not changes and life is None:
+    ttl = template_ttls.read(parameters, str(changes.get("category") or stored.category).upper())
+    if not changes and ttl is None:
         raise errors.missing("components")
     await handles.check_samples(call, changes.get("components"))
     templates = call.find(Templates)
@@ -218,7 +218,7 @@ async def edit(call: CloudCall) -> Response:
         return templates.review.edit(present, wanted.row(present.account, present.created_at), now)
 
     try:
-        changed = await templates.change(call.caller, stored.key, change, life=life)
+        changed = await templates.change(call.caller, stored.key, change, ttl=ttl)
     except EditRefused as refused:
         raise errors.invalid(str(refused)) from None
     if changed is None:

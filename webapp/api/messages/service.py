@@ -67,7 +67,7 @@ class SentMessage:
     peer: str = ""  # number or group of the recipient, whatever the requested number was
 
 
-def _default_life(template: TemplateRow) -> int:
+def _default_ttl(template: TemplateRow) -> int:
     return 0
 
 
@@ -85,8 +85,8 @@ class RequestOrigin:
     identity_hash: str = ""
     pair_limited: bool = False
     recipient_limit: int = 0
-    # Returns the seconds that the message of a template lives without a `ttl`; 0 for the default.
-    life_of: Callable[[TemplateRow], int] = _default_life
+    # Returns the seconds that the message of a template lives if it has no `ttl`; 0 for the default.
+    ttl_of: Callable[[TemplateRow], int] = _default_ttl
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Messages:
         if self.rehearsal is not None and not to_group:
             await self.rehearsal.before(to)
         message_id, template = self._ids.new(), checked.template
-        ttl = message.ttl or (origin.life_of(template) if template is not None else 0)
+        ttl = message.ttl or (origin.ttl_of(template) if template is not None else 0)
 
         def make(n: int) -> core.AcceptMessage:
             return core.AcceptMessage(

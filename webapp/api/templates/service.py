@@ -14,7 +14,7 @@ from tidings.storage.business import template_history, template_ttls, templates,
 from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ACCESS_DENIED, ALREADY_EXISTS, NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.api.templates import creation_limits, importing, lives, schemas
+from webapp.api.templates import creation_limits, importing, schemas, ttls
 from webapp.api.templates.importing import Import
 from webapp.api.templates.review import EditRefused, TemplateReview, redefine
 from webapp.api.templates.schemas import Definition
@@ -89,10 +89,10 @@ class Templates:
         async with self._database.reading() as connection:
             return await templates.list_templates(connection, account)
 
-    def life(self, template: TemplateRow) -> int | None:
+    def ttl(self, template: TemplateRow) -> int | None:
         """Return the time to live that a template, which `find` has returned, gives its messages; None for none."""
         cached = self._cached.get(template.account)
-        return cached[2].get(lives.id_of(template)) if cached is not None else None
+        return cached[2].get(ttls.id_of(template)) if cached is not None else None
 
     def is_mirrored(self, account: str) -> bool:
         """Return whether the templates of a number, which `find` has returned, are those of its WABA at the Cloud
@@ -100,35 +100,35 @@ class Templates:
         """
         return account in self._upstream_numbers
 
-    async def list_lives(self, caller: Caller) -> Mapping[str, int]:
+    async def list_ttls(self, caller: Caller) -> Mapping[str, int]:
         """Return the times to live of messages, in seconds, by the Cloud API's id of the template."""
         account = self._owner_of(caller.account)
         async with self._database.reading() as connection:
             return await template_ttls.list_ttls(connection, account)
 
     async def create(
-        self, caller: Caller, definition: Definition, *, life: int | None = None, limited: bool = False
+        self, caller: Caller, definition: Definition, *, ttl: int | None = None, limited: bool = False
     ) -> TemplateRow:
         """Create a template. Without a `status` it passes through the review.
 
         Raises `InvalidRequest` when one of this name, language and namespace exists. That of a number that sends
         through the Cloud API is created there; this and all other changes then raise the errors of the Coreapp link.
 
-        life: seconds that its messages live, -1 for the longest time; None for the default
+        ttl: seconds that its messages live, -1 for the longest time; None for the default
         limited: whether the limits on creations apply if there is a review; then raises `CreationRefused`
         """
         account = self._owner_of(caller.account)
         if await self._upstream.concerns(caller.account):
-            await self._upstream.create(caller.account, definition, life)
+            await self._upstream.create(caller.account, definition, ttl)
             made = await self._mirrored(account, definition.name, definition.language)
         else:
-            made = await self._add(account, definition, life, limited=limited and self.review.is_required)
+            made = await self._add(account, definition, ttl, limited=limited and self.review.is_required)
         log.info(
             "template.created", extra={"template": made.name, "language": made.language, "username": caller.username}
         )
         return made
 
-    async def _add(self, account: str, definition: Definition, life: int | None, *, limited: bool) -> TemplateRow:
+    async def _add(self, account: str, definition: Definition, ttl: int | None, *, limited: bool) -> TemplateRow:
         row = definition.row(account, self._clock.now_ms())
         made: TemplateRow | None = None
 
@@ -143,7 +143,7 @@ class Templates:
                 return None
             if limited:
                 await creation_limits.admit(connection, made, now)
-            await template_ttls.put(connection, account, lives.id_of(made), life)
+            await template_ttls.put(connection, account, ttls.id_of(made), ttl)
             return made
 
         added = await self._database.persist(work, patience=5.0)
@@ -153,15 +153,15 @@ class Templates:
         await self._refresh(account)
         return added
 
-    async def change(self, caller: Caller, key: Key, change: Change, *, life: int | None = None) -> TemplateRow | None:
+    async def change(self, caller: Caller, key: Key, change: Change, *, ttl: int | None = None) -> TemplateRow | None:
         """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`.
 
-        life: new time to live of its messages, as for `create`; None for the present one
+        ttl: new time to live of its messages, as for `create`; None for the present one
         """
         if await self._upstream.concerns(caller.account):
-            changed = await self._change_upstream(caller, key, change, life)
+            changed = await self._change_upstream(caller, key, change, ttl)
         else:
-            changed = await self._change(self._owner_of(caller.account), key, change, life)
+            changed = await self._change(self._owner_of(caller.account), key, change, ttl)
         if changed is not None:
             log.info(
                 "template.changed",
@@ -169,7 +169,7 @@ class Templates:
             )
         return changed
 
-    async def _change(self, account: str, key: Key, change: Change, life: int | None) -> TemplateRow | None:
+    async def _change(self, account: str, key: Key, change: Change, ttl: int | None) -> TemplateRow | None:
         made: TemplateRow | None = None
 
         async def work(connection: Connection) -> TemplateRow | None:
@@ -182,9 +182,9 @@ class Templates:
             if made is None or stored != made:
                 # No earlier attempt has changed it.
                 made = change(stored, await database_clock.read(connection))
-            if life is not None:
-                await template_ttls.put(connection, account, lives.id_of(made), life)
-            if made != stored or life is not None:
+            if ttl is not None:
+                await template_ttls.put(connection, account, ttls.id_of(made), ttl)
+            if made != stored or ttl is not None:
                 await templates.put_templates(connection, account, [made])
             return made
 
@@ -212,7 +212,7 @@ class Templates:
                 submit = functools.partial(self.review.submit, now=await database_clock.read(connection))
             found = importing.plan(wanted, account, existing, now, submit=submit)
             if not found.refused:
-                await lives.remove(connection, account, found.keep, kept=existing)
+                await ttls.remove(connection, account, found.keep, kept=existing)
                 await templates.put_templates(connection, account, found.keep)
             return found
 
@@ -249,7 +249,7 @@ class Templates:
     async def _delete(
         self, connection: Connection, account: str, name: str, language: str | None, namespace: str | None
     ) -> int:
-        deleted = await lives.delete_templates(connection, account, name, language, namespace)
+        deleted = await ttls.delete_templates(connection, account, name, language, namespace)
         if deleted and self.review.is_required:
             left = await templates.list_templates(connection, account)
             if not any(template.name == name for template in left):
@@ -293,15 +293,15 @@ class Templates:
             raise _missing(name)
         return changed
 
-    async def _change_upstream(self, caller: Caller, key: Key, change: Change, life: int | None) -> TemplateRow | None:
+    async def _change_upstream(self, caller: Caller, key: Key, change: Change, ttl: int | None) -> TemplateRow | None:
         account = self._owner_of(caller.account)
         stored = next((template for template in await self.list(caller) if template.key == key), None)
         if stored is None:
             return None
         wanted = change(stored, self._clock.now_ms())
-        if wanted == stored and life is None:
+        if wanted == stored and ttl is None:
             return stored
-        await self._upstream.edit(caller.account, stored, wanted, life)
+        await self._upstream.edit(caller.account, stored, wanted, ttl)
         return await self._mirrored(account, stored.name, stored.language)
 
     async def _mirrored(self, account: str, name: str, language: str) -> TemplateRow:

@@ -22,7 +22,7 @@ MIRRORED = (
     "the number's templates are those of its WABA at the Cloud API, which decides about them: they can be created, "
     "edited and deleted here, one by one"
 )
-_LIFE = "message_send_ttl_seconds"
+_TTL = "message_send_ttl_seconds"
 
 
 class UpstreamChanges:
@@ -36,20 +36,20 @@ class UpstreamChanges:
         """Return whether the templates of a number are those of its WABA at the Cloud API."""
         return await self._database.query(lambda connection: upstreams.exists(connection, account), patience=5.0)
 
-    async def create(self, account: str, definition: Definition, life: int | None) -> None:
+    async def create(self, account: str, definition: Definition, ttl: int | None) -> None:
         """Create a template in the WABA. Raises the errors of the Coreapp link.
 
-        life: seconds that its messages live, -1 for the longest time; None for the default
+        ttl: seconds that its messages live, -1 for the longest time; None for the default
         """
-        await self._change(create(account, definition, life))
+        await self._change(create(account, definition, ttl))
 
-    async def edit(self, account: str, stored: TemplateRow, wanted: TemplateRow, life: int | None) -> None:
+    async def edit(self, account: str, stored: TemplateRow, wanted: TemplateRow, ttl: int | None) -> None:
         """Edit a template in the WABA. Raises the errors of the Coreapp link, and `InvalidRequest` for a change of
         another property than those that the Cloud API lets clients edit.
 
-        life: new time to live of its messages, as for `create`; None for the present one
+        ttl: new time to live of its messages, as for `create`; None for the present one
         """
-        change = edit(account, stored, wanted, life)
+        change = edit(account, stored, wanted, ttl)
         if change is None:
             raise InvalidRequest.because(ACCESS_DENIED, MIRRORED)
         await self._change(change)
@@ -63,19 +63,19 @@ class UpstreamChanges:
         await self._coreapps.of(change.account).call_primary(lambda n: make(n=n), core.Done)
 
 
-def create(account: str, definition: Definition, life: int | None = None) -> core.ChangeTemplate:
+def create(account: str, definition: Definition, ttl: int | None = None) -> core.ChangeTemplate:
     """Return the request that creates a template. The WABA gives it a status and its namespace."""
     document = definition.model_dump(include=set(DEFINED), exclude_none=True)
-    if life is not None:
-        document[_LIFE] = life
+    if ttl is not None:
+        document[_TTL] = ttl
     return _request(account, core.CREATE_TEMPLATE, definition.name, definition.language, document)
 
 
-def edit(account: str, stored: TemplateRow, wanted: TemplateRow, life: int | None = None) -> core.ChangeTemplate | None:
+def edit(account: str, stored: TemplateRow, wanted: TemplateRow, ttl: int | None = None) -> core.ChangeTemplate | None:
     """Return the request that makes a template as wanted; None if that changes neither category, components nor the
     time to live of messages.
     """
-    document: dict[str, Any] = {} if life is None else {_LIFE: life}
+    document: dict[str, Any] = {} if ttl is None else {_TTL: ttl}
     if wanted.category != stored.category:
         document["category"] = wanted.category
     if wanted.components != stored.components:

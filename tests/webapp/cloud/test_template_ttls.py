@@ -1,4 +1,4 @@
-"""`message_send_ttl_seconds`: its ranges, where it is shown, and the life that it gives a message."""
+"""`message_send_ttl_seconds`: its ranges, where it is shown, and the time to live that it gives a message."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_messages_of_v1_have_their_own_time_to_live(cloud: Cloud, coreapp:
     assert coreapp.requested(core.AcceptMessage)[-1].ttl == 0
 
 
-async def list_lives(database: Database) -> Mapping[str, int]:
+async def list_ttls(database: Database) -> Mapping[str, int]:
     async with database.reading() as connection:
         return await template_ttls.list_ttls(connection, ACCOUNT)
 
@@ -127,7 +127,7 @@ async def test_a_deleted_template_leaves_no_value(cloud: Cloud, database: Databa
         assert (await cloud.http.delete("/v1/configs/templates/order")).is_success
     else:
         assert (await cloud.http.delete(PATH, params={"name": "order"})).is_success
-    assert await list_lives(database) == {kept: 90}
+    assert await list_ttls(database) == {kept: 90}
 
 
 async def test_an_imported_template_has_no_value_of_a_deleted_one(
@@ -135,18 +135,18 @@ async def test_an_imported_template_has_no_value_of_a_deleted_one(
 ) -> None:
     assert (await create(cloud, "UTILITY", name="kept", **{NAME: 90})).is_success
     assert (await create(cloud, "UTILITY", **{NAME: 60})).is_success
-    before = await list_lives(database)
+    before = await list_ttls(database)
     # A Webapp of an earlier release, or a command, has deleted it.
     async with database.transaction() as connection:
         await templates.delete_templates(connection, ACCOUNT, "order")
-    assert await list_lives(database) == before
+    assert await list_ttls(database) == before
     data = [
         {"name": name, "language": "en_US", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hi"}]}
         for name in ("kept", "order")
     ]
     response = await cloud.http.post("/v1/configs/templates/import", json={"data": data, "replace": True})
     assert response.is_success, response.text
-    assert list((await list_lives(database)).values()) == [90]
+    assert list((await list_ttls(database)).values()) == [90]
     assert await sent_life(cloud, coreapp, "UTILITY") == 0
 
 
@@ -189,7 +189,7 @@ async def test_the_value_is_that_of_the_namespace_whose_template_is_sent(
         await templates.put_templates(connection, ACCOUNT, [other])
         await template_ttls.put(connection, ACCOUNT, template_id(ACCOUNT, "0", "order", "en_US"), 90)
     await cloud.served.parts.common.changes.run_once()
-    assert (await list_lives(database))[own] == 60
+    assert (await list_ttls(database))[own] == 60
     assert await sent_life(cloud, coreapp, "UTILITY") == 60
 
 

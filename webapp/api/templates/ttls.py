@@ -1,4 +1,4 @@
-"""Removal of the times to live that templates give their messages, with the templates."""
+"""Deletion of templates together with the times to live that they give their messages."""
 
 from __future__ import annotations
 
