@@ -104,14 +104,14 @@ class UpstreamInbox:
             await self._load(about)
             hidden = {message.sender: message.user_id for message in found_messages if message.user_id}
             moved = {message.sender: message.new_user_id for message in found_messages if message.new_user_id}
-            others = await self.sender.standins.prepare(hidden, moved)
+            others = await self.sender.standin_numbers.prepare(hidden, moved)
             try:
                 committed = await self._apply(parsed, own_ids, others)
             except Exception as error:
                 # Memory may be ahead of the disk: the shard must be opened again, or a repetition counts as known.
                 self.context.journal.fail(error)
                 raise
-            await self.sender.standins.confirm(committed)
+            await self.sender.standin_numbers.confirm(committed)
         finally:
             tracker.release(about)
 
@@ -128,7 +128,7 @@ class UpstreamInbox:
         effects = _Effects()
         for found in parsed:
             if isinstance(found, PostedMessage) and found.new_user_id and found.sender not in others:
-                moved = self.sender.standins.move(found.sender, found.new_user_id)
+                moved = self.sender.standin_numbers.move(found.sender, found.new_user_id)
                 if moved:
                     log.info("upstream.standin_moved", extra={"number": self.context.account, "standin": found.sender})
                 effects.moved += moved
@@ -231,7 +231,7 @@ class UpstreamInbox:
         )
         effects.ids.append(UpstreamId(context.account, message_id, message.wamid, milliseconds))
         if message.user_id:
-            effects.standins += self.sender.standins.issue(message.sender, message.user_id)
+            effects.standins += self.sender.standin_numbers.issue(message.sender, message.user_id)
         if message.sender in context.config.blocked:
             EVENTS.labels(core.MESSAGE_EVENT, "blocked").inc()
             return

@@ -16,7 +16,7 @@ from coreapp.graph_api.pace import backoff
 from coreapp.network_connection import DeliveryListener, SendListener
 from coreapp.upstream import bodies, outcomes
 from coreapp.upstream.outcomes import FileMissing, Outcome, PostAccepted, PostRefused
-from coreapp.upstream.standins import StandInNumbers
+from coreapp.upstream.standin_numbers import StandInNumbers
 from tidings import e2ee
 from tidings.aio import service
 from tidings.storage.business import upstream_ids

@@ -36,7 +36,7 @@ from coreapp.upstream.outcomes import (
     PostUnknown,
 )
 from coreapp.upstream.post_lanes import PostLane, PostLanes
-from coreapp.upstream.standins import StandInNumbers
+from coreapp.upstream.standin_numbers import StandInNumbers
 from coreapp.upstream_access import UpstreamAccess
 from tidings.aio import crashpoints, service
 from tidings.aio.lru import LRU
@@ -97,7 +97,7 @@ class UpstreamSender(Encryption):
             start=self._start,
             is_stopped=self.context.journal.broken.done,
         )
-        self.standins = StandInNumbers(self.context.database, self.context.account, str(settings.cloud_standin))
+        self.standin_numbers = StandInNumbers(self.context.database, self.context.account, str(settings.cloud_standin))
         self._wamids: LRU[str, str] = LRU(REMEMBERED)
         self._is_closed = False
         access = self.context.config.upstream
@@ -277,8 +277,8 @@ class UpstreamSender(Encryption):
         try:
             message = OutboundMessage(content)
             wamids = await self.find_wamids(message.named) if message.named else {}
-            user_id = (await self.standins.find([job.peer])).get(job.peer, "")
-            if not user_id and self.standins.is_reserved(job.peer):
+            user_id = (await self.standin_numbers.find([job.peer])).get(job.peer, "")
+            if not user_id and self.standin_numbers.is_reserved(job.peer):
                 return PostRefused(codes.INVALID_USER, NOT_ISSUED)
             return message.body(job.peer, job.id, wamids=wamids, user_id=user_id)
         except Untranslatable as error:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coreapp.upstream.standins import StandInNumbers
+from coreapp.upstream.standin_numbers import StandInNumbers
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.upstream.conftest import hidden_message, ids_refused, message, post, status, until_no_jobs

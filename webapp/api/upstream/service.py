@@ -22,7 +22,7 @@ from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_REQUEST, NOT_READY
-from webapp.api.upstream import envelope, standins
+from webapp.api.upstream import envelope, standin_numbers
 from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongChange, WrongEnvelope
 from webapp.coreapps.interfaces import NumberShardOwners
 from webapp.http.envelope import CALLBACKS
@@ -229,7 +229,7 @@ class UpstreamCallbacks:
             return [each.event for each in found]
         async with self.database.reading() as connection:
             rows = await messages.list_progress(connection, account, about) if about else ()
-            numbers = await standins.choose(connection, account, self.standin_prefix, found)
+            numbers = await standin_numbers.choose(connection, account, self.standin_prefix, found)
         peers = {row.id: row.peer for row in rows}
         return [_addressed(each, peers.get(each.about, ""), numbers.get(each.user_id, "")) for each in found]
 
