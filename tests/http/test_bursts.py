@@ -22,10 +22,10 @@ from tests.authority import Authority
 from tests.coreapp.signals import soon
 from tests.http.support import Server, answer, connected, serve
 from tests.manual_clock import ManualClock
-from tidings.http import acceptor, dismissals
-from tidings.http.dismissals import Dismissals
+from tidings.http import acceptor, refused_connections
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.refusal_log import RefusalLog
+from tidings.http.refused_connections import RefusedConnections
 from tidings.net import tls_server
 from tidings.net.tls_server import Handshakes
 
@@ -175,8 +175,8 @@ async def test_a_503_follows_the_start_of_the_request() -> None:
 async def test_beyond_2048_connections_to_be_refused_a_known_address_is_reset(
     tls: Tls, secured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No dismissal starts while the test counts.
-    monkeypatch.setattr(dismissals, "_PAUSE", 60.0)
+    # No response starts while the test counts.
+    monkeypatch.setattr(refused_connections, "_PAUSE", 60.0)
     async with full(context=tls if secured else None) as server, contextlib.AsyncExitStack() as stack:
         held = []
         for _ in range(2048 + 40):
@@ -197,7 +197,7 @@ async def test_clients_that_send_nothing_hold_at_most_16_handshakes(tls: Tls) ->
 
 async def test_an_address_gets_2048_handshakes_for_refusals_and_then_32_per_second(tls: Tls) -> None:
     clock = ManualClock()
-    made = Dismissals(
+    made = RefusedConnections(
         clock, lambda work: work.close(), lambda: b"", context=tls.server, handshakes=Handshakes("bursts")
     )
     with socket.socket() as connection:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from prometheus_client import Counter
 
 from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
-from tidings.http.dismissals import Dismissals
+from tidings.http.refused_connections import RefusedConnections
 from tidings.net import unauthenticated
 from tidings.net.socket_server import SocketServer
 from tidings.net.tls_server import Handshakes
@@ -85,8 +85,8 @@ class HttpAcceptor(SocketServer):
 
     Each address has a queue in order of arrival, and the addresses are served round robin. Connections from addresses
     that have logged in within the last hour count towards a separate limit. A connection that may not wait, or has
-    waited too long, is refused: from a known address with 503 and `Retry-After`, as far as `Dismissals` permits,
-    otherwise with a reset.
+    waited too long, is refused: from a known address with 503 and `Retry-After`, as far as `RefusedConnections`
+    permits, otherwise with a reset.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class HttpAcceptor(SocketServer):
         self._handshakes = handshakes or Handshakes("http")
         # Makes the responses of refused connections, and has no connection itself.
         self._refusing: AdmittedProtocol | None = None
-        self._dismissals = Dismissals(
+        self._refused_connections = RefusedConnections(
             limiter.clock, self.begin, self._refusal, context=context, handshakes=self._handshakes
         )
         self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
@@ -132,7 +132,7 @@ class HttpAcceptor(SocketServer):
             for arrival in queue:
                 arrival.connection.close()
         self._waiting.clear()
-        self._dismissals.close()
+        self._refused_connections.close()
 
     def taken(self, connection: socket.socket, host: str) -> None:
         self._arrived(_Arrival(connection, host, self._loop.time(), is_known=self._limiter.is_known(host)))
@@ -164,10 +164,10 @@ class HttpAcceptor(SocketServer):
 
     def _refuse_connection(self, arrival: _Arrival, reason: str) -> None:
         self._limiter.refused(arrival.host, reason)
-        is_dismissed = arrival.is_known and self._dismissals.add(
+        gets_response = arrival.is_known and self._refused_connections.add(
             arrival.connection, unauthenticated.key_of(arrival.host)
         )
-        if not is_dismissed:
+        if not gets_response:
             _reset(arrival.connection)
 
     def _refusal(self) -> bytes:

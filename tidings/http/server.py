@@ -14,9 +14,9 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from tidings.http import dismissals
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.protocol import HttpLimits, HttpProtocol
+from tidings.http.refused_connections import IN_PROGRESS, QUEUED
 from tidings.net.socket_server import SocketServer
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def affordable(connections: int, limits: UnauthenticatedSettings) -> int:
     and possible.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    own = _OWN_DESCRIPTORS + limits.waiting + limits.waiting_known + dismissals.QUEUED + dismissals.IN_PROGRESS
+    own = _OWN_DESCRIPTORS + limits.waiting + limits.waiting_known + QUEUED + IN_PROGRESS
     wanted = connections + own
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -15,23 +15,21 @@ from tidings.aio.clock import Clock
 from tidings.aio.token_buckets import TokenBuckets
 from tidings.net.tls_server import Handshakes
 
-# Connections that wait to be dismissed.
-QUEUED = 2_048
-# Connections being dismissed at a time; over TLS those of one address, so that others keep slots for handshakes.
-IN_PROGRESS, HANDSHAKES_EACH = 256, 16
-# TLS handshakes for dismissals of one address: at once, and then per second (a handshake takes about 1.5 ms of CPU).
+QUEUED = 2_048  # refused connections that wait for their response
+IN_PROGRESS = 256  # refused connections that get their response at a time
+HANDSHAKES_EACH = 16  # of these, over TLS, those of one address: others keep slots for handshakes
+# TLS handshakes for refused connections of one address: at once, and per second (each takes about 1.5 ms of CPU).
 BURST, RATE = 2_048, 32.0
-# Addresses with remembered handshakes.
-_REMEMBERED = 10_000
-# Seconds between two passes; dismissals started in a pass, in plaintext and with a handshake; addresses without a free
-# slot that a pass tries.
-_PAUSE, _STARTED, _STARTED_TLS, _TRIED = 0.02, 64, 8, 32
-# Seconds that a client may take until its request starts, and then to read the response and close the connection; bytes
-# that it may send in these seconds.
-_LINGER, _LINGER_BYTES = 1.0, 64 * 1024
+_REMEMBERED = 10_000  # addresses with remembered handshakes
+_PAUSE = 0.02  # seconds between two passes
+_STARTED, _STARTED_TLS = 64, 8  # responses that a pass starts, in plaintext and over TLS
+_TRIED = 32  # addresses without a free slot after which a pass ends
+# Seconds that a client may take until its request starts, and then to read the response and close the connection.
+_LINGER = 1.0
+_LINGER_BYTES = 64 * 1024  # bytes that a client may send in these seconds
 
 
-class _Dismissal(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     """Connection that is sent one response, then read until its client closes it.
 
     The response waits for the start of the request: clients may treat an earlier one as an error. Closing while unread
@@ -74,7 +72,7 @@ class _Dismissal(asyncio.Protocol):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class Dismissals:
+class RefusedConnections:
     """Queue of connections that are refused with a response; addresses are served round robin."""
 
     clock: Clock
@@ -90,13 +88,13 @@ class Dismissals:
         self._loop = asyncio.get_running_loop()
         self._queues: OrderedDict[str, deque[socket.socket]] = OrderedDict()
         self._queued = 0
-        # Dismissals in progress by address.
+        # Responses in progress by address.
         self._in_progress: Counter[str] = Counter()
         self._rate = TokenBuckets[str](self.clock, rate=RATE, burst=BURST, remembered=_REMEMBERED)
         self._next: asyncio.TimerHandle | None = None
 
     def add(self, connection: socket.socket, key: str) -> bool:
-        """Dismiss a connection soon. Returns false, and does nothing, when too many are to be dismissed.
+        """Queue a connection for its response. Returns false, and does nothing, when too many are queued.
 
         key: of its address.
         """
@@ -108,7 +106,7 @@ class Dismissals:
         return True
 
     def close(self) -> None:
-        """Close the connections that wait to be dismissed."""
+        """Close the queued connections."""
         if self._next is not None:
             self._next.cancel()
         for queue in self._queues.values():
@@ -129,7 +127,7 @@ class Dismissals:
             key, queue = self._queues.popitem(last=False)
             if self._take_slot(key):
                 self._queued -= 1
-                self.begin(self._dismiss(queue.popleft(), key))
+                self.begin(self._refuse(queue.popleft(), key))
                 left, passed_over = left - 1, 0
             else:
                 passed_over += 1
@@ -148,20 +146,20 @@ class Dismissals:
         self._in_progress[key] += 1
         return True
 
-    async def _dismiss(self, connection: socket.socket, key: str) -> None:
-        dismissal = _Dismissal(self.respond())
+    async def _refuse(self, connection: socket.socket, key: str) -> None:
+        refused = _RefusedConnection(self.respond())
         try:
             if self.context is None:
-                await self._loop.connect_accepted_socket(lambda: dismissal, connection)
+                await self._loop.connect_accepted_socket(lambda: refused, connection)
             else:
-                await self.handshakes.perform(lambda: dismissal, connection, self.context, key)
-            await service.wait_for(dismissal.has_data, _LINGER)
-            dismissal.respond()
-            await service.wait_for(dismissal.is_closed, _LINGER)
+                await self.handshakes.perform(lambda: refused, connection, self.context, key)
+            await service.wait_for(refused.has_data, _LINGER)
+            refused.respond()
+            await service.wait_for(refused.is_closed, _LINGER)
         except (OSError, asyncio.CancelledError):
             connection.close()
         finally:
-            dismissal.abort()
+            refused.abort()
             self._in_progress[key] -= 1
             if not self._in_progress[key]:
                 del self._in_progress[key]
