@@ -167,7 +167,7 @@ async def _enqueue(database: Database, rows: Sequence[Callback], chance: random.
     async with database.transaction() as connection:
         await callbacks.enqueue(connection, rows, [row.body for row in rows])
         await callbacks.reschedule(connection, states["failing"], [row.body for row in states["failing"]])
-        await callbacks.bury(connection, states["dead"], [row.body for row in states["dead"]])
+        await callbacks.mark_dead(connection, states["dead"], [row.body for row in states["dead"]])
 
 
 async def _audit(database: Database, now: int) -> None:

@@ -224,7 +224,7 @@ class _Callbacks:
             await callback_history.save_attempts(connection, self._sealed_attempts())
         await callbacks.finish(connection, self._finished)
         await callbacks.reschedule(connection, *_sealed(self._failed.values()))
-        await callbacks.bury(connection, *_sealed(self._dead))
+        await callbacks.mark_dead(connection, *_sealed(self._dead))
 
     def _seal_texts(self, account: str, name: int, texts: bytes) -> bytes:
         return self._sealers[account].seal_texts(account, name, texts)

@@ -43,7 +43,7 @@ def test_failed_callbacks_and_dead_letters_are_listed_with_the_reason(tmp_path: 
         async with database.transaction() as connection:
             await callbacks.enqueue(connection, rows, [b"\x01"] * 3)
             await callbacks.reschedule(connection, rows[1:2], [b"\x01"])
-            await callbacks.bury(connection, rows[2:], [b"\x01"])
+            await callbacks.mark_dead(connection, rows[2:], [b"\x01"])
         await database.close()
 
     asyncio.run(fill())
@@ -175,7 +175,7 @@ async def test_all_selected_callbacks_are_resent_by_pages_with_progress(database
     async with database.transaction() as connection:
         await callback_history.add(connection, ended, lambda account, name, texts: texts)
         await callbacks.enqueue(connection, rows[200:], [b"\x01"] * 50)
-        await callbacks.bury(connection, rows[225:], [b"\x01"] * 25)
+        await callbacks.mark_dead(connection, rows[225:], [b"\x01"] * 25)
     coreapp, progress = Coreapp(), list[tuple[int, int | None]]()
 
     def note(total: int, reached: int | None) -> None:
@@ -247,7 +247,7 @@ def test_dead_letters_and_named_callbacks_are_replayed_without_an_owner(tmp_path
             await shards.create_shards(connection, 1)
             await callbacks.enqueue(connection, rows, [b"\x01"] * 4)
             await callbacks.reschedule(connection, rows[1:2], [b"\x01"])
-            await callbacks.bury(connection, rows[2:], [b"\x01"] * 2)
+            await callbacks.mark_dead(connection, rows[2:], [b"\x01"] * 2)
         await database.close()
 
     asyncio.run(fill())
@@ -271,7 +271,7 @@ def two_numbers(directory: Path) -> dict[str, str]:
             await numbers.add(connection, "15550000009")
             await shards.create_shards(connection, 1)
             await callbacks.enqueue(connection, rows, [b"\x01"] * 2)
-            await callbacks.bury(connection, rows, [b"\x01"] * 2)
+            await callbacks.mark_dead(connection, rows, [b"\x01"] * 2)
         await database.close()
 
     asyncio.run(fill())

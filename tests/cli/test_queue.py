@@ -101,7 +101,7 @@ async def fill(connection: Connection) -> None:
     failing = dataclasses.replace(row(3, "b2", 0.5), attempt=2, due_at=1_700_000_060_000, last_error="HTTP 503")
     await callbacks.enqueue(connection, [row(3, "b2", 0.5), row(4, "a2", 0.1)], [BODY, BODY])
     await callbacks.reschedule(connection, [failing], [BODY])
-    await callbacks.bury(connection, dead, [BODY, BODY])
+    await callbacks.mark_dead(connection, dead, [BODY, BODY])
     peers = {"a1": ANN, "a2": ANN, "b1": BEN, "b2": BEN}
     await messages.add(connection, [MessageRow(id, ME, 0, peer, "text", 2, 1, "") for id, peer in peers.items()])
     await jobs.enqueue(connection, [Job("a3", 0, ME, ANN, 0, "", BODY, int((NOW - 60) * 1000), "request-1")])

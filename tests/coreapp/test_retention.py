@@ -100,7 +100,7 @@ async def test_a_host_whose_clock_is_ahead_deletes_nothing_early(world: World) -
     await add(world, message("a0", Status.READ, 60_000, now=now), message("a1", Status.READ, 2 * FINAL_MS, now=now))
     dead = Callback(now * 1000 << 5, 0, BUSINESS, "m", "status_change", b"{}", now)
     async with world.database.transaction() as connection:
-        await callbacks.bury(connection, [dead], [b"{}"])
+        await callbacks.mark_dead(connection, [dead], [b"{}"])
     assert await collect_messages(held) == 1
     assert await left(world) == {"a0"}
     assert await old_rows(held, unread_days=1, dead_callback_days=1)[DEAD_CALLBACKS]() == 0
@@ -176,12 +176,12 @@ async def test_expired_rows_are_deleted_page_by_page_and_others_are_kept(
             await group_messages.add_unread(
                 connection, [group_messages.UnreadGroupMessage(f"g{n}", BUSINESS, "g", "1", old)]
             )
-            await callbacks.bury(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)], [b"\x01"])
+            await callbacks.mark_dead(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)], [b"\x01"])
         await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, "1", "new", fresh)])
         await group_messages.add_unread(
             connection, [group_messages.UnreadGroupMessage("new", BUSINESS, "g", "1", fresh)]
         )
-        await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)], [b"\x01"])
+        await callbacks.mark_dead(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)], [b"\x01"])
     collectors = old_rows(store(world, held), unread_days=30, dead_callback_days=30, page=2)
     assert {kind: await collect() for kind, collect in collectors.items()} == {
         KEYS: 0,

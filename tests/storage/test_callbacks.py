@@ -17,8 +17,8 @@ async def enqueue(connection: Connection, found: Sequence[Callback]) -> None:
     await callbacks.enqueue(connection, found, [row.body for row in found])
 
 
-async def bury(connection: Connection, found: Sequence[Callback]) -> None:
-    await callbacks.bury(connection, found, [row.body for row in found])
+async def mark_dead(connection: Connection, found: Sequence[Callback]) -> None:
+    await callbacks.mark_dead(connection, found, [row.body for row in found])
 
 
 async def reschedule(connection: Connection, found: Sequence[Callback]) -> None:
@@ -68,8 +68,8 @@ async def test_dead_letters_leave_the_queue_and_return_with_their_seq(database_f
     dead = [dataclasses.replace(callback(seq), attempt=9, last_error="HTTP 404") for seq in (1, 2, 3)]
     async with database.transaction() as connection:
         await enqueue(connection, [callback(seq) for seq in (1, 2, 3, 4)] + [callback(5, 1)])
-        await bury(connection, [*dead, dataclasses.replace(callback(5, 1), attempt=9)])
-        await bury(connection, [])
+        await mark_dead(connection, [*dead, dataclasses.replace(callback(5, 1), attempt=9)])
+        await mark_dead(connection, [])
         assert [row.seq for row in await callbacks.list_pending(connection, 0, after=0, limit=10)] == [4]
         assert [row.seq for row in await callbacks.list_dead(connection)] == [1, 2, 3, 5]
         assert [row.seq for row in await callbacks.list_dead(connection, after=2, limit=1)] == [3]
@@ -96,7 +96,7 @@ async def test_expired_dead_letters_are_deleted_in_steps_and_replayed_ones_kept(
     )
     async with database.transaction() as connection:
         await enqueue(connection, [waiting])
-        await bury(connection, [*old, replayed, other, fresh])
+        await mark_dead(connection, [*old, replayed, other, fresh])
         deleted = [await callbacks.delete_dead_before(connection, 0, 2 * day, 2) for _ in range(3)]
         left = [row.seq for row in await callbacks.list_dead(connection)]
         pending = await callbacks.count_pending(connection, 0)
@@ -111,7 +111,7 @@ async def test_unsealed_bodies_of_an_earlier_release_are_listed_in_pages_and_rep
     database = await database_factory("business")
     async with database.transaction() as connection:
         await callbacks.enqueue(connection, [callback(seq) for seq in (1, 2, 3)], [b"{}", b"\x01{", b"{}"])
-        await callbacks.bury(connection, [callback(4), callback(5, 1)], [b"{}", b"{}"])
+        await callbacks.mark_dead(connection, [callback(4), callback(5, 1)], [b"{}", b"{}"])
         first = await callbacks.list_unsealed(connection, 0, after=0, limit=2)
         assert [row.seq for row in first] == [1, 3]
         await callbacks.replace_bodies(connection, first, [b"\x01one", b"\x01three"])

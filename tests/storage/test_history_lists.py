@@ -172,7 +172,7 @@ async def filled(database_factory: DatabaseFactory) -> tuple[Database, Sequence[
         for one in found[1::4]:
             one.attempt, one.last_error, one.due_at = 2, "HTTP 500", NOW + 99_000_000
         await callbacks.reschedule(connection, found[1::4], [b"body"] * 6)
-        await callbacks.bury(connection, found[2::4], [b"body"] * 6)
+        await callbacks.mark_dead(connection, found[2::4], [b"body"] * 6)
         await end(connection, *found[3::4])
         await callbacks.finish(connection, [one.seq for one in found[3::4]])
         others = Callback(seq_at(NOW + 1), 0, OTHER, "m", "status_change", b"body", NOW)

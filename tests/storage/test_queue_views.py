@@ -27,7 +27,7 @@ async def fill(connection: Connection) -> None:
     failing = dataclasses.replace(rows[1], attempt=2, due_at=99_000, last_error="HTTP 500")
     await callbacks.reschedule(connection, [failing], [b"sealed"])
     dead = dataclasses.replace(rows[2], attempt=9, last_error="HTTP 404")
-    await callbacks.bury(connection, [dead], [b"sealed"])
+    await callbacks.mark_dead(connection, [dead], [b"sealed"])
     await messages.add(
         connection,
         [MessageRow(f"m{n}", ME, 0, f"4917000000{n}", "text", 1, 1000, "") for n in (1, 2)],

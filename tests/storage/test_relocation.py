@@ -56,7 +56,7 @@ async def fill(connection: Connection) -> None:
     subjects = [*(f"m{peer}" for _ in range(3) for peer in PEERS), "of-group", "services:media", PEERS[3]]
     written = [callback(seq, subject) for seq, subject in enumerate(subjects)]
     await callbacks.enqueue(connection, written, [b"sealed"] * len(written))
-    await callbacks.bury(connection, written[:10], [b"sealed"] * 10)
+    await callbacks.mark_dead(connection, written[:10], [b"sealed"] * 10)
     await media_downloads.enqueue(
         connection,
         [Download(f"d{peer}", 0, ACCOUNT, peer, "", b"", NOW, NOW) for peer in PEERS]

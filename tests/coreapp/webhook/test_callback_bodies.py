@@ -65,7 +65,7 @@ async def test_unsealed_callbacks_of_an_earlier_release_are_sealed_and_posted(wo
     rows = [a_callback(seq) for seq in range(1, 1203)]
     async with world.database.transaction() as connection:
         await callbacks.enqueue(connection, rows[:-1], [row.body for row in rows[:-1]])
-        await callbacks.bury(connection, rows[-1:], [rows[-1].body])
+        await callbacks.mark_dead(connection, rows[-1:], [rows[-1].body])
     running = await world.start()
     bodies = await stored(world)
     assert len(bodies) == len(rows)

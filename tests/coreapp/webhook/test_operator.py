@@ -64,7 +64,7 @@ async def test_200_callbacks_are_replayed_per_second_after_2000(world: World) ->
     rows = [callbacks.Callback(n, 0, BUSINESS, f"gBEG{n}", "status_change", b"{}", 1) for n in range(1, 3_501)]
     async with world.database.transaction() as connection:
         await callbacks.enqueue(connection, rows, bodies.seal(rows))
-        await callbacks.bury(connection, rows, bodies.seal(rows))
+        await callbacks.mark_dead(connection, rows, bodies.seal(rows))
 
     async def replay() -> object:
         response = await running.client.call(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))
@@ -171,7 +171,7 @@ async def test_dead_letters_are_posted_after_a_replay_whose_commit_had_an_unknow
     rows = [callbacks.Callback(1, 0, BUSINESS, "gBEG1", "status_change", b"{}", 1)]
     async with world.database.transaction() as connection:
         await callbacks.enqueue(connection, rows, bodies.seal(rows))
-        await callbacks.bury(connection, rows, bodies.seal(rows))
+        await callbacks.mark_dead(connection, rows, bodies.seal(rows))
     commit, lost = Database.commit, list[object]()
 
     async def lossy(self: Database, work: Any) -> Any:
@@ -201,7 +201,7 @@ async def test_a_purge_whose_commit_had_an_unknown_outcome_is_counted_and_audite
     rows = [callbacks.Callback(1, 0, BUSINESS, "gBEG1", "status_change", b"{}", 1)]
     async with world.database.transaction() as connection:
         await callbacks.enqueue(connection, rows, bodies.seal(rows))
-        await callbacks.bury(connection, rows, bodies.seal(rows))
+        await callbacks.mark_dead(connection, rows, bodies.seal(rows))
     add, transaction, lost = callback_purges.add, Database.transaction, list[str]()
 
     async def noted(*given: Any) -> None:

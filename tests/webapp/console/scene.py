@@ -53,7 +53,7 @@ async def store_callbacks(
         every = [*pending, *failing, *dead]
         await callbacks.enqueue(connection, every, [row.body for row in every])
         await callbacks.reschedule(connection, failing, [row.body for row in failing])
-        await callbacks.bury(connection, dead, [row.body for row in dead])
+        await callbacks.mark_dead(connection, dead, [row.body for row in dead])
         await callback_history.add(connection, ended, lambda account, name, texts: texts)
 
 

@@ -172,8 +172,8 @@ async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback],
     await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.PENDING))
 
 
-async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
-    """Turn callbacks into dead letters. `sealed` is as in `enqueue`."""
+async def mark_dead(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
+    """Make callbacks dead letters. `sealed` is as in `enqueue`."""
     statement = insert_or_update(connection, table, ("state", "attempt", "last_error"))
     await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.DEAD))
 
