@@ -138,8 +138,8 @@ class Batcher(Generic[Item, Result]):
         self._through.left += len(dropped)
         return dropped
 
-    def hurry(self) -> None:
-        """Flush the waiting items without waiting for the spacing. Called during a flush."""
+    def skip_spacing(self) -> None:
+        """Start the next flush without waiting for the spacing. Called during a flush."""
         self._earliest = 0.0
 
     async def submit(self, item: Item) -> Result:
