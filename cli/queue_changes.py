@@ -62,8 +62,8 @@ class QueueChanges:
         async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
             now = int(time.time() * 1000)
             revived = await callbacks.take_dead(connection, shard, now, page)
-            hurried = await callbacks.hurry(connection, shard, page)
-            notes = [Replay(seq, now, shard, self._who) for seq in (*(row.seq for row in revived), *hurried)]
+            due = await callbacks.make_due(connection, shard, page)
+            notes = [Replay(seq, now, shard, self._who) for seq in (*(row.seq for row in revived), *due)]
             await callback_replays.add(connection, notes)
             return Count(len(notes))
 

@@ -51,16 +51,16 @@ class DeadLetters:
         seqs = tuple(dict.fromkeys(seqs))
         # Read first: callbacks that become due now may have ended a moment later.
         ended = await self._list_ended(seqs[:1000]) if seqs and accepted else ()
-        hurried = self.queue.hurry(frozenset(seqs))
-        self._consume(len(hurried))
-        if hurried:
-            await self._note([row.seq for row in hurried], by)
+        due = self.queue.make_due(frozenset(seqs))
+        self._consume(len(due))
+        if due:
+            await self._note([row.seq for row in due], by)
         if len(self.queue) >= self.context.settings.callback_queue_limit:
             raise at_limit()
-        revived = await self.queue.bring_back(lambda: self._take(seqs, by))
+        revived = await self.queue.add_revived(lambda: self._take(seqs, by))
         again = await self._repeat(ended, by)
         self._consume(revived + again)
-        return len(hurried) + revived + again
+        return len(due) + revived + again
 
     async def _list_ended(self, seqs: Sequence[int]) -> Sequence[int]:
         """Return those of the named callbacks that the history has."""
@@ -110,8 +110,8 @@ class DeadLetters:
 
     async def _note(self, seqs: Sequence[int], by: str) -> None:
         now = self.context.now()
-        hurried = [callback_replays.Replay(seq, now, self.context.shard, by) for seq in seqs]
-        await self.context.persist(lambda connection: callback_replays.add(connection, hurried))
+        replays = [callback_replays.Replay(seq, now, self.context.shard, by) for seq in seqs]
+        await self.context.persist(lambda connection: callback_replays.add(connection, replays))
         log.info("callbacks.hurried", extra={"count": len(seqs), "by": by})
 
     async def _take(self, seqs: Sequence[int], by: str) -> Sequence[Callback]:

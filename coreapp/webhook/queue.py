@@ -180,7 +180,7 @@ class CallbackQueue:
         self._theirs_in_database = 0
         # Rows above this `seq` are not in memory, except those brought back.
         self._highest = 0
-        self._brought_back: set[int] = set()
+        self._revived: set[int] = set()
         # By subject whose first callback is held: number of its callbacks in memory.
         self._held: dict[str, int] = {}
         self._held_count = 0
@@ -250,24 +250,24 @@ class CallbackQueue:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
 
-    async def bring_back(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
+    async def add_revived(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
         """Add the dead letters of any age that `revive()` makes pending again. Returns their number."""
         # Pages are not loaded during this: they would contain the same rows.
         async with self._paging:
             callbacks = await revive()
             for callback in callbacks:
                 if callback.seq > self._highest:
-                    self._brought_back.add(callback.seq)
+                    self._revived.add(callback.seq)
                 self._admit(callback)
         return len(callbacks)
 
-    def hurry(self, seqs: Collection[int]) -> Sequence[Callback]:
+    def make_due(self, seqs: Collection[int]) -> Sequence[Callback]:
         """Make those of these callbacks in memory due that failed and wait for a retry. Returns them."""
         failing = [callback for _, _, callback in self._scheduled if callback.attempt and callback.seq in seqs]
-        hurried = {callback.seq for callback in failing}
+        due = {callback.seq for callback in failing}
         for callback in failing:
             callback.due_at = 0
-        self._scheduled = [(-math.inf if entry[1] in hurried else entry[0], *entry[1:]) for entry in self._scheduled]
+        self._scheduled = [(-math.inf if entry[1] in due else entry[0], *entry[1:]) for entry in self._scheduled]
         heapq.heapify(self._scheduled)
         self.release_due()
         return failing
@@ -465,16 +465,16 @@ class CallbackQueue:
             page = await self.load(self._highest, room)
             for callback in page:
                 self._highest = callback.seq
-                if callback.seq in self._brought_back:
+                if callback.seq in self._revived:
                     # It is in memory already, and was not counted.
-                    self._brought_back.discard(callback.seq)
+                    self._revived.discard(callback.seq)
                 else:
                     self._admit(callback)
                     self._in_database = max(0, self._in_database - 1)
                     if callback.kind in FROM_RECIPIENTS:
                         self._theirs_in_database = max(0, self._theirs_in_database - 1)
             if not page:
-                self._brought_back.clear()
+                self._revived.clear()
                 if self._in_database == before:
                     # No rows and no new callbacks during the read: the count was too high.
                     self.left += self._in_database

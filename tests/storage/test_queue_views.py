@@ -112,7 +112,7 @@ async def test_callbacks_of_a_shard_are_retried_now_or_purged_by_seq(database_fa
     database = await database_factory("business")
     async with database.transaction() as connection:
         await fill(connection)
-        assert await callbacks.hurry(connection, 0, [1, 2, 3, 4, 77]) == [2]
+        assert await callbacks.make_due(connection, 0, [1, 2, 3, 4, 77]) == [2]
         (failing,) = await queue_views.list_callbacks(connection, RowFilter(("failing",)))
         assert failing.due_at == 0
         assert await callbacks.list_waiting(connection, 0, [1, 2, 3, 4]) == {

@@ -55,11 +55,11 @@ OPERATIONS = st.lists(
         st.tuples(st.just("done"), st.integers(0, 5)),
         st.tuples(st.just("serve"), st.integers(1, 8)),
         st.tuples(st.just("retry"), st.integers(0, 5), st.integers(0, 30)),
-        st.tuples(st.just("bury"), st.integers(0, 5)),
+        st.tuples(st.just("mark_dead"), st.integers(0, 5)),
         st.tuples(st.just("revive"), st.integers(1, 3)),
         # Every n-th row, dead letters included.
         st.tuples(st.just("purge"), st.integers(1, 3)),
-        st.tuples(st.just("hurry"), st.integers(1, 3)),
+        st.tuples(st.just("make_due"), st.integers(1, 3)),
         st.tuples(st.just("pass"), st.integers(1, 40)),
         st.tuples(st.just("restart")),
     ),
@@ -139,7 +139,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 table.rows[callback.seq].due_at = callback.due_at
                 table.rows[callback.seq].attempt = callback.attempt
                 queue.retry(callback)
-            case ("bury", index) if held:
+            case ("mark_dead", index) if held:
                 callback = held.pop(int(str(index)) % len(held))
                 table.dead[callback.seq] = table.rows.pop(callback.seq)
                 queue.done(callback)
@@ -154,14 +154,14 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                     await asyncio.sleep(0)
                     return [row(callback.seq, callback.subject) for callback in back]
 
-                await queue.bring_back(revive)
+                await queue.add_revived(revive)
             case ("purge", step):
                 every = [n for n in (*table.rows, *table.dead) if not n % int(str(step))]
                 await purge(queue, table, set(every) - {callback.seq for callback in committed})
-            case ("hurry", step):
-                hurried = queue.hurry({n for n in table.rows if not n % int(str(step))})
-                assert all(callback.attempt for callback in hurried)
-                assert not {callback.seq for callback in hurried} & {callback.seq for callback in held}
+            case ("make_due", step):
+                due = queue.make_due({n for n in table.rows if not n % int(str(step))})
+                assert all(callback.attempt for callback in due)
+                assert not {callback.seq for callback in due} & {callback.seq for callback in held}
             case ("pass", seconds):
                 clock.advance(int(str(seconds)))
                 queue.release_due()

@@ -327,16 +327,16 @@ async def list_events(connection: AsyncConnection, seqs: Sequence[int]) -> Mappi
     return {row.seq: row.event for row in await select_paged(connection, query, "seqs", seqs)}
 
 
-async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[int]:
+async def make_due(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[int]:
     """Make those of the given callbacks of a shard due now that have failed and are pending. Returns their `seq`s."""
-    hurried: list[int] = []
+    due: list[int] = []
     for page in pages(seqs):
         failing = (table.c.shard == shard, table.c.state == int(CallbackState.PENDING), table.c.attempt > 0)
         query = sa.select(table.c.seq).where(*failing, table.c.seq.in_(page)).order_by(table.c.seq)
         found = [row[0] for row in await connection.execute(query)]
         await connection.execute(table.update().where(*failing, table.c.seq.in_(found)).values(due_at=0))
-        hurried += found
-    return hurried
+        due += found
+    return due
 
 
 async def purge(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> int:
