@@ -90,7 +90,7 @@ class Deliveries:
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
-                self._staff()
+                self._adjust_workers()
                 self._changed.clear()
                 changed = asyncio.create_task(self._changed.wait())
                 await asyncio.wait([stopping, changed], return_when=asyncio.FIRST_COMPLETED)
@@ -101,7 +101,7 @@ class Deliveries:
             self._workers.clear()
             self.poster.close()
 
-    def _staff(self) -> None:
+    def _adjust_workers(self) -> None:
         """Adjust the number of workers to the target's concurrency. Without a URL there is none, or one that gives the
         callbacks up if the other format has a URL.
         """
