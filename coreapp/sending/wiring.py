@@ -63,7 +63,7 @@ async def wire_sending(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
         count_jobs=context.count,
         callbacks=CapacityGate("callback", context.settings.callback_queue_limit),
-        count_callbacks=webhook.admission.pressing,
+        count_callbacks=webhook.admission.count,
     )
     async with context.database.reading() as connection:
         failures = JobFailures(context, await job_errors.list_of_shard(connection, context.shard))

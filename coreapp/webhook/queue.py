@@ -507,7 +507,7 @@ class CallbackAdmission:
     refuses: bool
     dropped: int = dataclasses.field(default=0, init=False)  # statuses dropped since a URL was last set
 
-    def pressing(self) -> int:
+    def count(self) -> int:
         """Return the number of callbacks that count when one more message is to be accepted."""
         if not self.refuses and not self.target.is_set():
             return 0
@@ -516,7 +516,7 @@ class CallbackAdmission:
 
     def require_room(self) -> None:
         """Raise `RequestRefused` with code 1016 when the queue has no room for the callback of a request."""
-        if self.pressing() >= self.limit:
+        if self.count() >= self.limit:
             raise at_limit()
 
     def is_full(self) -> bool:
