@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 TICK = 0.1  # Seconds.
 # Ticks between two renewals of all claims (10 min).
-RENEWAL = 6000
+RENEWAL_TICKS = 6000
 # Ticks between two attempts to repeat claims missing in Redis, or announcements not processed by all (1 s).
-PRESSING = 10
+RETRY_TICKS = 10
 # Expulsions of devices attached to other nodes that may wait to be repeated.
 MAX_EXPELS = 10_000
 # Seconds, when this node stops, that other nodes have to respond to forwarded envelopes.
@@ -100,10 +100,10 @@ class ClusterNode(OtherNodes):
         if not self.membership.in_touch:
             return
         self._repeat_expels()
-        if self._ticks % RENEWAL == 0:
+        if self._ticks % RENEWAL_TICKS == 0:
             self._start(self.presence.renew())
-        pressing = self._ticks % PRESSING == 0 and (self._announcements.incomplete or self.presence.unclaimed)
-        if pressing or self.exchange.relocation_check.lost_track:
+        needs_retry = self._ticks % RETRY_TICKS == 0 and (self._announcements.incomplete or self.presence.unclaimed)
+        if needs_retry or self.exchange.relocation_check.lost_track:
             self._start_catch_up()
 
     async def close(self) -> None:

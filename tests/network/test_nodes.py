@@ -411,7 +411,7 @@ async def test_claims_are_renewed_and_those_that_redis_lost_are_repeated(
     with redis.client() as server:
         server.delete(lost)
         server.expire(kept, 100)
-        monkeypatch.setattr("network.cluster.node.RENEWAL", 1)
+        monkeypatch.setattr("network.cluster.node.RENEWAL_TICKS", 1)
         await polling.until(lambda: server.exists(lost) and server.ttl(kept) > 100)
         assert server.ttl(lost) > 3500
     # Only the mailbox that other nodes may have filled without an announcement is read.
