@@ -273,7 +273,7 @@ class MessageStore:
         self.dispatcher.dispatch(envelopes)
         for item in items:
             if isinstance(item, OutgoingMessage) and item.new_session:
-                self.dispatcher.hasten(item.device, item.peer, RETRY)
+                self.dispatcher.send_delayed(item.device, item.peer, RETRY)
         for renewal in batch.to_renew:
             self.renew_session(*renewal)
         self.exchange_keys(batch.to_ask, batch.to_give)

@@ -111,7 +111,7 @@ class Dispatcher:
         heapq.heappush(self._due, (self._clock.monotonic() + RETRY_SECONDS, envelope.position, True, device))
         self._set_timer()
 
-    def hasten(self, device: Device, peer: str, kind: str) -> None:
+    def send_delayed(self, device: Device, peer: str, kind: str) -> None:
         """Send the delayed envelopes of this kind to a peer at once."""
         for position, envelope in list(device.outbox.items()):
             if envelope.kind == kind and envelope.peer == peer and position in self._delayed:
@@ -125,7 +125,7 @@ class Dispatcher:
         while self._due and self._due[0][0] <= now:
             _, position, was_refused, device = heapq.heappop(self._due)
             if not was_refused and position not in self._delayed:
-                # It was hastened.
+                # `send_delayed` has sent it.
                 continue
             self._delayed.discard(position)
             envelope = device.outbox.get(position)

@@ -59,14 +59,14 @@ class TerminalConversation:
             if line is None or line.split()[:1] == ["/quit"]:
                 break
             if _is_text(line):
-                await self._obey(line.strip())
+                await self._execute(line.strip())
             else:
                 self.console.write("! not sent: the line contains bytes that are no text.")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_GRACE_SECONDS):
                 await self.fleet.wait_until_sent()
 
-    async def _obey(self, line: str) -> None:
+    async def _execute(self, line: str) -> None:
         command, _, argument = line.partition(" ")
         if not line:
             return
@@ -75,7 +75,7 @@ class TerminalConversation:
         elif command == "/to":
             self._choose(argument.replace(" ", "").lstrip("+"))
         elif command == "/group":
-            await self._group_commands.obey(argument.strip())
+            await self._group_commands.execute(argument.strip())
         elif command == "/save":
             await self._save(argument.strip())
         elif not self.screen.to:

@@ -23,7 +23,7 @@ class GroupCommands:
         self._number = number
         self._screen = screen
 
-    async def obey(self, argument: str) -> None:
+    async def execute(self, argument: str) -> None:
         """Execute a command, given as the text after `/group`, and show its result."""
         word, _, rest = argument.partition(" ")
         try:
