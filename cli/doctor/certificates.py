@@ -37,7 +37,7 @@ class CertificateFiles:
             except tls.UnusableCertificate as failure:
                 found.append(error(self.name, f"{use}: {failure}", "correct the file, or the variable that names it"))
                 continue
-            found += [judge(f"{kind} for {use}", end, time.time()) for kind, end in context.ends.items()]
+            found += [evaluate_expiry(f"{kind} for {use}", end, time.time()) for kind, end in context.ends.items()]
         return found or [fine(self.name, "none is set")]
 
 
@@ -67,10 +67,10 @@ class ApiCertificate:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
         end = x509.load_der_x509_certificate(shown).not_valid_after_utc.timestamp()
-        return [judge(self.name, end, time.time())]
+        return [evaluate_expiry(self.name, end, time.time())]
 
 
-def judge(check: str, end: float, now: float) -> Finding:
+def evaluate_expiry(check: str, end: float, now: float) -> Finding:
     """Return a finding about a certificate's expiry.
 
     check: name of the finding.

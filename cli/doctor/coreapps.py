@@ -66,11 +66,11 @@ class ReachedCoreapps:
         async with self._database.reading() as connection:
             members = await nodes.list_members(connection)
             reports = await webapp_unreached.list_reports(connection)
-        judged = (self._judge(member.node, reports) for member in members if member.is_live)
-        found = [finding for finding in judged if finding is not None]
+        evaluated = (self._evaluate(member.node, reports) for member in members if member.is_live)
+        found = [finding for finding in evaluated if finding is not None]
         return found or [fine(self.name, f"{len(reports)} Webapps reach every Coreapp")]
 
-    def _judge(self, node: CoreappNode, reports: Sequence[UnreachedReport]) -> Finding | None:
+    def _evaluate(self, node: CoreappNode, reports: Sequence[UnreachedReport]) -> Finding | None:
         """Return the finding about one Coreapp; `None` when every Webapp reaches it."""
         reporting = [report for report in reports if node.address in report.unreached]
         if not reporting:

@@ -117,9 +117,9 @@ class WriteLatency:
                 "not measured, because this user may not create tables: run `tidings doctor` as the user for migrations"
             )
             return [fine(self.name, text)]
-        return [self.judge(measured)]
+        return [self.evaluate(measured)]
 
-    def judge(self, measured: probes.Writes) -> Finding:
+    def evaluate(self, measured: probes.Writes) -> Finding:
         """Return the finding for a measurement."""
         text = (
             f"{measured.milliseconds:.1f} ms a write ({measured.count} inserts, {measured.clients} at once, in "

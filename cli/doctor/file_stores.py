@@ -52,9 +52,9 @@ class Bucket:
         except OSError as failure:
             text = f"{where}: its lifecycle rules cannot be read: {failure}"
             return [warning(self.name, text, "allow s3:GetLifecycleConfiguration, or check the rules by hand")]
-        return [self.judge(rules, cast(LifecycleRules, self._store).files_prefix)]
+        return [self.evaluate(rules, cast(LifecycleRules, self._store).files_prefix)]
 
-    def judge(self, rules: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
+    def evaluate(self, rules: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
         """Return the finding for the lifecycle rules that apply to files below the prefix."""
         aborts = False
         for rule in rules:

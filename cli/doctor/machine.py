@@ -32,9 +32,9 @@ class Interpreter:
     name = "python"
 
     async def run(self) -> Sequence[Finding]:
-        return [self.judge(interpreter.read())]
+        return [self.evaluate(interpreter.read())]
 
-    def judge(self, build: InterpreterBuild) -> Finding:
+    def evaluate(self, build: InterpreterBuild) -> Finding:
         """Return the finding for a build."""
         if not build.is_tested:
             remedy = "use Python {}.{} to {}.{}: the tests run on these".format(
@@ -60,9 +60,9 @@ class DiskSpace:
 
     async def run(self) -> Sequence[Finding]:
         path = existing(self._directory)
-        return [self.judge(*shutil.disk_usage(path)[::2])]
+        return [self.evaluate(*shutil.disk_usage(path)[::2])]
 
-    def judge(self, total: int, free: int) -> Finding:
+    def evaluate(self, total: int, free: int) -> Finding:
         """Return the finding for the total and free bytes of the disk."""
         text = f"{free / env.MIB:,.0f} of {total / env.MIB:,.0f} MiB free"
         if free < max(self._reserve, 16 * env.MIB):
@@ -80,7 +80,7 @@ class DiskSpeed:
         self._directory = directory
 
     async def run(self) -> Sequence[Finding]:
-        return [self.judge(*await asyncio.to_thread(self._measure))]
+        return [self.evaluate(*await asyncio.to_thread(self._measure))]
 
     def _measure(self) -> tuple[float, float]:
         # It has no name, so that nothing is left after a kill.
@@ -97,7 +97,7 @@ class DiskSpeed:
                 os.fsync(file)
             return rate, (time.perf_counter() - started) * 1000 / SYNCS
 
-    def judge(self, rate: float, sync_ms: float) -> Finding:
+    def evaluate(self, rate: float, sync_ms: float) -> Finding:
         """Return the finding for a measurement.
 
         rate: MiB per second.
@@ -119,9 +119,9 @@ class OpenFiles:
     async def run(self) -> Sequence[Finding]:
         # Processes raise their soft limit to the hard limit.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return [self.judge(hard)]
+        return [self.evaluate(hard)]
 
-    def judge(self, limit: int) -> Finding:
+    def evaluate(self, limit: int) -> Finding:
         """Return the finding for a limit.
 
         limit: hard limit on file descriptors; -1 for no limit.

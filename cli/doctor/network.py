@@ -44,14 +44,14 @@ class NetworkHttp:
         except OSError as failure:  # TimeoutError is one
             why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
             return [error(self.name, f"{self._url}: {why}", REMEDY)]
-        found = [self._judge(answer)]
+        found = [self._evaluate(answer)]
         if answer.date is not None:
             found.append(clock.compare("clock of the network", answer.date, answer.at, exact=False))
         if answer.ends:
-            found.append(certificates.judge("certificate of the network", answer.ends, answer.at))
+            found.append(certificates.evaluate_expiry("certificate of the network", answer.ends, answer.at))
         return found
 
-    def _judge(self, answer: http_probe.ProbeResponse) -> Finding:
+    def _evaluate(self, answer: http_probe.ProbeResponse) -> Finding:
         text = f"{self._url} answers in {answer.answered * 1000:.0f} ms" + (f", {answer.tls}" if answer.tls else "")
         if answer.status == 200:
             return fine(self.name, f"{text}: healthy")

@@ -58,7 +58,7 @@ class RedisServer:
             return [error(self.name, f"{shown}: {str(failure)[:200] or type(failure).__name__}", remedy)]
         finally:
             await client.aclose()
-        return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(info)}"), *self.judge(info)]
+        return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(info)}"), *self.evaluate(info)]
 
     def _make_client(self, address: RedisUrl) -> Redis:
         tls = {"ssl_ca_certs": self._authorities} if self._authorities and address.is_secure else {}
@@ -67,7 +67,7 @@ class RedisServer:
             return address.make_master(options, sentinel_password=self._sentinel_password)
         return Redis.from_url(address.plain, **options)
 
-    def judge(self, info: Mapping[str, Any]) -> list[Finding]:
+    def evaluate(self, info: Mapping[str, Any]) -> list[Finding]:
         """Return findings about the server's memory.
 
         info: response to INFO.

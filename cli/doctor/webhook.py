@@ -69,9 +69,9 @@ class WebhookCheck:
             why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
             remedy = "check that it runs and is reachable from this machine"
             return [error(self.name, f"{target.shown}: {why}", remedy)]
-        return self.judge(target.shown, answer)
+        return self.evaluate(target.shown, answer)
 
-    def judge(self, shown: str, answer: http_probe.ProbeResponse) -> list[Finding]:
+    def evaluate(self, shown: str, answer: http_probe.ProbeResponse) -> list[Finding]:
         """Return the findings for a response.
 
         shown: the URL without parts that may be secret.
@@ -90,7 +90,7 @@ class WebhookCheck:
             if compared.level is not Level.FINE:
                 found.append(compared)
         if answer.ends:
-            found.append(certificates.judge("certificate of the webhook", answer.ends, answer.at))
+            found.append(certificates.evaluate_expiry("certificate of the webhook", answer.ends, answer.at))
         return found
 
     def _context(self) -> ssl.SSLContext:

@@ -124,7 +124,7 @@ def test_write_latency_is_rated_by_the_thresholds_of_the_on_premises_api(millise
     measured = probes.Writes(clients=5, count=5000, seconds=milliseconds)
     assert measured.milliseconds == pytest.approx(milliseconds)
     check = WriteLatency(Database(DatabaseSettings("sqlite+aiosqlite:///x"), "business"))
-    finding = check.judge(measured)
+    finding = check.evaluate(measured)
     assert finding.level is level
     assert f"{milliseconds:.1f} ms a write" in finding.text
 

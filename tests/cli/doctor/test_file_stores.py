@@ -53,10 +53,10 @@ def test_a_lifecycle_rule_that_deletes_files_too_early_is_an_error(
     tmp_path: Path, rule: dict[str, object], level: Level
 ) -> None:
     blobs = Bucket("blobs", DirectoryStore(tmp_path), keeps=14 * 86400)
-    assert blobs.judge([rule], "one/files/").level is level
+    assert blobs.evaluate([rule], "one/files/").level is level
     media = Bucket("media", DirectoryStore(tmp_path), keeps=None)
     expires = "Expiration" in rule and level is not Level.WARNING
-    assert (media.judge([rule], "one/files/").level is Level.ERROR) is (
+    assert (media.evaluate([rule], "one/files/").level is Level.ERROR) is (
         expires or rule.get("Expiration") == {"Days": 15}
     )
 

@@ -67,7 +67,7 @@ async def test_the_webhook_check_sends_options_and_posts_only_on_request() -> No
 @pytest.mark.parametrize(("seconds", "level"), [(0.2, Level.FINE), (3.5, Level.WARNING)])
 def test_a_webhook_response_slower_than_3_seconds_is_a_warning(seconds: float, level: Level) -> None:
     answer = http_probe.ProbeResponse(200, {}, 0.1, seconds, 1000.0)
-    (finding,) = WebhookCheck("http://x", LOCAL).judge("http://x", answer)
+    (finding,) = WebhookCheck("http://x", LOCAL).evaluate("http://x", answer)
     assert finding.level is level
 
 
@@ -205,7 +205,7 @@ async def test_expiring_expired_and_unusable_certificates_are_reported(tmp_path:
     assert soon.level is Level.WARNING
     assert soon.check == "certificate for soon"
     now = datetime.datetime.now(datetime.UTC).timestamp()
-    ended = certificates.judge("x", now - 60, now)
+    ended = certificates.evaluate_expiry("x", now - 60, now)
     assert (ended.level, ended.text.startswith("expired at")) == (Level.ERROR, True)
     assert levels(await CertificateFiles({}).run()) == [Level.FINE]
 
@@ -228,5 +228,7 @@ async def test_an_unreachable_or_evicting_redis_is_reported() -> None:
     away = await one(RedisServer(f"valkey+sentinel://:pw@127.0.0.1:{free_port()}/presence"))
     assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
     full = {"maxmemory": 1000, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}
-    assert levels(RedisServer("redis://x").judge(full)) == [Level.WARNING, Level.WARNING]
-    assert RedisServer("redis://x").judge({"maxmemory": 0, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}) == []
+    assert levels(RedisServer("redis://x").evaluate(full)) == [Level.WARNING, Level.WARNING]
+    assert (
+        RedisServer("redis://x").evaluate({"maxmemory": 0, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}) == []
+    )
