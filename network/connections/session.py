@@ -31,7 +31,7 @@ _KINDS = frozenset(
 )
 
 
-def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
+def validate(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     """Return the reason and the detail of a refusal, both empty for a well-formed envelope.
 
     identity: key that the sender is registered with; `None` when the sender is not logged in on its connection.
@@ -114,7 +114,7 @@ class UnauthenticatedSession:
         elif isinstance(frame, device.Ping):
             self.transport.send(device.Pong())
         elif isinstance(frame, device.Send):
-            reason, detail = judge(frame, None)
+            reason, detail = validate(frame, None)
             self.transport.send(device.Refused(n=frame.n, reason=reason, detail=detail))
         elif isinstance(frame, device.Logout):
             self.transport.send(device.Ok(n=frame.n))
@@ -305,7 +305,7 @@ class DeviceSession:
             self._is_full = True
             self.transport.pause(FULL)
         sender = self.devices.get(frame.sender)
-        reason, detail = judge(frame, sender.identity_key if sender is not None else None)
+        reason, detail = validate(frame, sender.identity_key if sender is not None else None)
         if reason:
             self.consume()
             self.refused(frame.n, reason, detail)

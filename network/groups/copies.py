@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from network.context import NetworkContext
 from network.groups.kept_messages import KeptMessages, count_fitting, make_copy
-from network.groups.memberships import AddressedGroup, Memberships, judge, readers
+from network.groups.memberships import AddressedGroup, Memberships, find_refusal, readers
 from network.routing import admission
 from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.quotas import QuotaRefusal, SenderUsage, Usage, refused
@@ -141,7 +141,7 @@ class Copies:
         mailbox_usages, now = self.context.mailbox_usages, self.context.clock.monotonic()
         share = self._share_of(frame)
         size = share.size_of(frame)
-        refusal = mailbox_usages.judge.check_rate(share, frame.id, now)
+        refusal = mailbox_usages.quota_check.check_rate(share, frame.id, now)
         if refusal is None and self._waits_for_others(frame.sender, size):
             refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
         if refusal is None and frame.sender in mailbox_usages.stored.empty:
@@ -154,7 +154,7 @@ class Copies:
         except (BatcherFull, BatcherClosed):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        mailbox_usages.judge.passed(share, now)
+        mailbox_usages.quota_check.passed(share, now)
         self._waiting.add(frame.sender)
         self._bytes.add(frame.sender, size)
         done.add_done_callback(functools.partial(self._finish, origin, frame, size))
@@ -249,7 +249,7 @@ class Copies:
         for frame in frames:
             group, result = addressed.get(frame.to), ("", "")
             if (frame.sender, frame.id) not in taken:
-                result = judge(frame, group)
+                result = find_refusal(frame, group)
                 if group is not None and not result[0]:
                     taken.add((frame.sender, frame.id))
                     batch.new.append((frame.sender, frame.id))

@@ -95,7 +95,7 @@ class AddressedGroup:
     blocks: Mapping[str, Collection[str]]  # By member, the numbers that it blocks; without members that block none.
 
 
-def judge(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
+def find_refusal(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
     """Return the reason and the detail of a refusal, both empty when the message is accepted."""
     if group is None:
         return device.NO_SUCH_GROUP, ""

@@ -48,9 +48,9 @@ class EnvelopeAdmission:
         if blocked is None or usage is None or frame.to in self._looking_up:
             self._queue_for_lookup(origin, frame)
         else:
-            self._judge(origin, frame, blocked, usage)
+            self._decide(origin, frame, blocked, usage)
 
-    def _judge(self, origin: EnvelopeOrigin, frame: device.Send, blocked: frozenset[str] | None, usage: Usage) -> None:
+    def _decide(self, origin: EnvelopeOrigin, frame: device.Send, blocked: frozenset[str] | None, usage: Usage) -> None:
         if blocked is None:
             refuse(origin, frame, device.NO_SUCH_NUMBER)
         elif frame.sender in blocked:
@@ -92,7 +92,7 @@ class EnvelopeAdmission:
                 # One of them needs a newer count. The later ones wait behind it.
                 self._queue_for_lookup(origin, frame)
             else:
-                self._judge(origin, frame, *found.result())
+                self._decide(origin, frame, *found.result())
 
 
 def refuse(origin: EnvelopeOrigin, frame: device.Send, reason: str, detail: str = "", retry_after: int = 0) -> None:

@@ -78,7 +78,7 @@ class MailboxUsages:
     """Usage of mailboxes by recipient. Those counted first are dropped first, and counted again when needed.
 
     get: return the cached usage of a recipient's mailbox; `None` when it is not cached.
-    judge: decisions by the quotas.
+    quota_check: decisions by the quotas.
     stored: bytes in the database, by sender.
     """
 
@@ -90,7 +90,7 @@ class MailboxUsages:
         # Whether other nodes store, deliver and remove too, so that a count is soon outdated.
         self.is_shared = False
         self._store = store
-        self.judge = QuotaCheck(quotas)
+        self.quota_check = QuotaCheck(quotas)
         self._clock = clock
         self._total = Total()
         self._known: dict[str, Usage] = {}
@@ -114,18 +114,18 @@ class MailboxUsages:
             refusal = self.refuse_stored(share, frame, now)
             if refusal is not None:
                 return refusal
-        if self.judge.passes(usage, share, size, now):
+        if self.quota_check.passes(usage, share, size, now):
             return None
-        refusal = self.judge.check_rate(share, frame.id, now)
+        refusal = self.quota_check.check_rate(share, frame.id, now)
         if refusal is not None:
             return refusal
-        if not self.judge.has_room(usage, share, size):
+        if not self.quota_check.has_room(usage, share, size):
             if now - usage.counted_at < (SHARED_COUNT_SECONDS if self.is_shared else COUNT_SECONDS):
-                return self.judge.full(share, frame.id, now)
+                return self.quota_check.full(share, frame.id, now)
             if self._known.get(frame.to) is usage:
                 self._evict(frame.to)
             return COUNT_AGAIN
-        self.judge.passed(share, now)
+        self.quota_check.passed(share, now)
         usage.add(share, size)
         return None
 
@@ -134,7 +134,7 @@ class MailboxUsages:
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
             return None
-        return self.judge.check_rate(share, frame.id, now) or refused(share, frame.id, refusal, now)
+        return self.quota_check.check_rate(share, frame.id, now) or refused(share, frame.id, refusal, now)
 
     def take_copy(self, usage: Usage, sender: str, size: int, now: float) -> bool:
         """Count one group copy as waiting if there is room, without the rate limit; return whether there was.
@@ -143,14 +143,14 @@ class MailboxUsages:
         now: monotonic seconds.
         """
         share = usage.shares.get(sender) or usage.share_of(sender, now)
-        if not self.judge.has_room(usage, share, size):
+        if not self.quota_check.has_room(usage, share, size):
             return False
         usage.add(share, size)
         return True
 
     def has_room(self, usage: Usage, sender: str, size: int) -> bool:
         """Return whether a mailbox has room for `size` more bytes of this sender."""
-        return self.judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
+        return self.quota_check.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
 
     def needs_recount(self, usage: Usage, sender: str, size: int) -> bool:
         """Return whether a mailbox seems to have no room, by a count that is too old for a refusal."""

@@ -157,7 +157,7 @@ class Router:
             or session is None
             or queue.held
             or queue.draining
-            or not self.mailbox_usages.judge.take_token(share, now)
+            or not self.mailbox_usages.quota_check.take_token(share, now)
             or not self._queues.may_deliver(queue, session)
         ):
             TRANSIENT.labels("dropped").inc()

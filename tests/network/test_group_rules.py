@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from network import errors
 from network.groups import kept_messages, rules, schemas
 from network.groups.kept_messages import count_fitting
-from network.groups.memberships import TYPICAL, AddressedGroup, Memberships, judge, readers
+from network.groups.memberships import TYPICAL, AddressedGroup, Memberships, find_refusal, readers
 from network.groups.rules import GroupOutcome, GroupState
 from tests import statements
 from tests.conftest import DatabaseFactory
@@ -107,12 +107,12 @@ def test_a_message_is_judged_by_membership_and_epoch() -> None:
     chat = Chat(f"{alice}-5", alice, "Lunch", 5000, 7, "code", "")
     group = AddressedGroup(chat, [alice, bob, carol], {carol: {alice}})
     frame = device.Send(1, alice, chat.id, "m", device.GROUP, epoch=7)
-    assert judge(frame, group) == ("", "")
+    assert find_refusal(frame, group) == ("", "")
     assert readers(frame, group) == [bob]
-    assert judge(frame, None)[0] == device.NO_SUCH_GROUP
+    assert find_refusal(frame, None)[0] == device.NO_SUCH_GROUP
     outsider = device.Send(1, dave, chat.id, "m", device.GROUP, epoch=7)
-    assert judge(outsider, group)[0] == device.NOT_PARTICIPANT
-    assert judge(device.Send(1, bob, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
+    assert find_refusal(outsider, group)[0] == device.NOT_PARTICIPANT
+    assert find_refusal(device.Send(1, bob, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
 
 
 def test_one_transaction_is_limited_in_copies_and_bytes_but_takes_one_message() -> None:
