@@ -31,14 +31,14 @@ DEBIAN = {"CONFIG_ARGS": "'--enable-shared' '--with-dtrace'", "PGO_PROF_USE_FLAG
 def test_optimisations_are_read_from_flags_and_configure(
     variables: dict[str, object], compilation: str, is_optimised: bool
 ) -> None:
-    build = interpreter.judge(variables, "no JIT")
+    build = interpreter.describe(variables, "no JIT")
     assert (build.compilation, build.is_optimised) == (compilation, is_optimised)
 
 
 def test_a_jit_that_the_interpreter_does_not_report_is_unknown() -> None:
     with_jit = SOURCE | {"PY_CORE_CFLAGS": "-D_Py_TIER2=3 -D_Py_JIT"}
-    assert interpreter.judge(with_jit, "no JIT").jit == "JIT unknown"
-    assert interpreter.judge(with_jit, "JIT off").jit == "JIT off"
+    assert interpreter.describe(with_jit, "no JIT").jit == "JIT unknown"
+    assert interpreter.describe(with_jit, "JIT off").jit == "JIT off"
 
 
 def test_the_running_interpreter_is_described_with_its_version() -> None:

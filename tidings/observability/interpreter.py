@@ -62,10 +62,10 @@ def _words(name: str, is_built: bool | None) -> str:
 
 def read() -> InterpreterBuild:
     """Return the build of the running interpreter."""
-    return judge(sysconfig.get_config_vars(), _read_jit())
+    return describe(sysconfig.get_config_vars(), _read_jit())
 
 
-def judge(variables: Mapping[str, object], jit: str) -> InterpreterBuild:
+def describe(variables: Mapping[str, object], jit: str) -> InterpreterBuild:
     """Return the build that the variables of `sysconfig` describe.
 
     Debian and Ubuntu remove the flags of both optimisations from these variables, so that they do not apply to
