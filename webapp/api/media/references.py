@@ -53,7 +53,7 @@ class References:
         problems = [
             problem
             for attachment in attachments
-            if attachment.id and (problem := judge(attachment, found[attachment.id])) is not None
+            if attachment.id and (problem := find_problem(attachment, found[attachment.id])) is not None
         ]
         for provider in _once(a.provider for a in attachments if a.provider):
             async with self._database.reading() as connection:
@@ -62,7 +62,7 @@ class References:
             problems += [
                 problem
                 for a in attachments
-                if a.provider == provider and (problem := judge_provider(a, config, caller)) is not None
+                if a.provider == provider and (problem := find_provider_problem(a, config, caller)) is not None
             ]
         if problems:
             raise InvalidRequest(problems)
@@ -108,7 +108,7 @@ class References:
         return {media_id: kept.get(media_id) for media_id in old}
 
 
-def judge(attachment: Attachment, found: MediaRow | None) -> Problem | None:
+def find_problem(attachment: Attachment, found: MediaRow | None) -> Problem | None:
     """Return the problem of a file in its field; `None` when it fits."""
     field = f"{attachment.field}.id"
     if found is None:
@@ -127,7 +127,7 @@ def judge(attachment: Attachment, found: MediaRow | None) -> Problem | None:
     return None
 
 
-def judge_provider(attachment: Attachment, config: ProviderCredentials | None, caller: Caller) -> Problem | None:
+def find_provider_problem(attachment: Attachment, config: ProviderCredentials | None, caller: Caller) -> Problem | None:
     """Return the problem of a provider in its field; `None` when it may be used.
 
     A provider's credentials are sent only to the hosts that an administrator bound them to. Credentials that are
