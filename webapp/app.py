@@ -124,9 +124,9 @@ def _counted(app: LayeredApplication, facade: Facade | None, testing: TestMode |
     layers: ASGIApp = app.framework
     if facade is not None:
         layers = FacadeLayer(layers, facade)
-    meet_fault: Callable[[str], None] | None = None
+    apply_fault: Callable[[str], None] | None = None
     if testing is not None:
         test_layer = TestLayer(layers, testing, facade)
-        layers, meet_fault = test_layer, test_layer.meet_fault
+        layers, apply_fault = test_layer, test_layer.apply_fault
     layers = instrumentation.instrument(layers, facade)
-    return DirectRoutes(layers, app.router.routes, observe=instrumentation.observe, other=facade, admit=meet_fault)
+    return DirectRoutes(layers, app.router.routes, observe=instrumentation.observe, other=facade, admit=apply_fault)

@@ -52,14 +52,14 @@ class TestLayer:
                 response = await self._mode.respond(Request(scope, receive, send))
                 await response(scope, receive, send)
                 return
-            self.meet_fault(path)
+            self.apply_fault(path)
         await self._app(scope, receive, send)
 
-    def meet_fault(self, path: str) -> None:
-        """Count a request to a path. Raises `InducedFailure` when it meets a fault."""
+    def apply_fault(self, path: str) -> None:
+        """Count a request to a path. Raises `InducedFailure` when a fault applies to it."""
         target = self._target(path)
         if target is not None:
-            self._mode.meet_fault(target)
+            self._mode.apply_fault(target)
 
     def _target(self, path: str) -> FaultTarget | None:
         """Return the target of a request to a path; `None` for a path that no fault applies to."""

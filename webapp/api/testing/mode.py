@@ -95,8 +95,8 @@ class TestMode:
         for target in FaultTarget:
             FAULTS.labels(target.value).set_function(lambda target=target: self.faults.left(target))  # type: ignore[misc]
 
-    def meet_fault(self, target: FaultTarget) -> None:
-        """Count a request. Raises `InducedFailure` when it meets a fault."""
+    def apply_fault(self, target: FaultTarget) -> None:
+        """Count a request. Raises `InducedFailure` when a fault applies to it."""
         fault = self.faults.take(target)
         if fault is not None:
             # With the status of its code in the Cloud API, v1 uses that of its own code.
