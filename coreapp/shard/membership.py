@@ -134,7 +134,7 @@ class CoreappMembership(Membership):
             addressed = await cross_shard_messages.list_addressed(connection) if len(states) > 1 else ()
             reports = await webapp_unreached.list_reports(connection)
         live = list_live(members, states, heartbeat_timeout=self._settings.lease_seconds) | {self._settings.node}
-        return Survey(states, live, found, served, addressed, reach.judge(reports, members, live))
+        return Survey(states, live, found, served, addressed, reach.evaluate(reports, members, live))
 
     async def remove(self) -> None:
         await self._database.commit(functools.partial(nodes.leave, node=self._node))

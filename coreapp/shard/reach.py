@@ -44,15 +44,15 @@ class CoreappReach:
         return live - self.suspected or live - self.cut_off or live
 
 
-def judge(reports: Sequence[UnreachedReport], members: Sequence[NodeRecord], live: Collection[str]) -> CoreappReach:
-    """Judge the live Coreapps by the reports of the live Webapps.
+def evaluate(reports: Sequence[UnreachedReport], members: Sequence[NodeRecord], live: Collection[str]) -> CoreappReach:
+    """Evaluate which live Coreapps are reached, by the reports of the live Webapps.
 
     A Coreapp that one Webapp reaches is not suspected, even if all others do not reach it: it serves at least that
     Webapp. No Coreapp is cut off while there are no Webapps, or while a Coreapp of an earlier release is live, which
     would return the shards.
     """
     considered = [member for member in members if member.node.name in live]
-    if not reports or not all(member.heeds for member in considered):
+    if not reports or not all(member.evaluates_reports for member in considered):
         return CoreappReach()
     cut_off, suspected = set(), set()
     for member in considered:

@@ -150,9 +150,9 @@ async def test_a_coreapp_of_the_previous_release_is_recognised_by_its_row(
     async with database.transaction() as connection:
         if not is_first:
             await nodes.join(connection, CoreappNode("c1", "new", "c1:6252", 5.0))
-            assert [member.heeds for member in await nodes.list_members(connection)] == [True]
+            assert [member.evaluates_reports for member in await nodes.list_members(connection)] == [True]
             await connection.execute(nodes.table.update().values(incarnation="old"))
         else:
             row = {"node": "c1", "incarnation": "old", "address": "c1:6252", "interval_ms": 5000}
             await connection.execute(nodes.table.insert().values(started_at=0, heartbeat_at=0, **row))
-        assert [member.heeds for member in await nodes.list_members(connection)] == [False]
+        assert [member.evaluates_reports for member in await nodes.list_members(connection)] == [False]

@@ -7,15 +7,15 @@ import math
 
 import pytest
 
-from coreapp.shard.reach import CoreappReach, OwnReach, judge
+from coreapp.shard.reach import CoreappReach, OwnReach, evaluate
 from tidings.storage.business.nodes import CoreappNode, NodeRecord
 from tidings.storage.business.webapp_unreached import UnreachedReport
 
 LIVE = frozenset({"a", "b"})
 
 
-def member(name: str, *, age: float = math.inf, heeds: bool = True) -> NodeRecord:
-    return NodeRecord(CoreappNode(name, "1", f"{name}:6252", 5.0), 0, 0, 0.0, age, heeds)
+def member(name: str, *, age: float = math.inf, evaluates_reports: bool = True) -> NodeRecord:
+    return NodeRecord(CoreappNode(name, "1", f"{name}:6252", 5.0), 0, 0, 0.0, age, evaluates_reports)
 
 
 def report(**seconds: float) -> UnreachedReport:
@@ -27,37 +27,37 @@ MEMBERS = [member("a"), member("b")]
 
 
 def test_a_coreapp_is_cut_off_when_no_webapp_has_reached_it_for_5_seconds() -> None:
-    assert judge([report(a=4.9), report(a=9.0)], MEMBERS, LIVE) == CoreappReach(frozenset(), frozenset("a"))
-    assert judge([report(a=5.0), report(a=9.0)], MEMBERS, LIVE) == CoreappReach(frozenset("a"), frozenset("a"))
-    assert judge([report(a=5.0)], MEMBERS, LIVE) == CoreappReach(frozenset("a"), frozenset("a"))
+    assert evaluate([report(a=4.9), report(a=9.0)], MEMBERS, LIVE) == CoreappReach(frozenset(), frozenset("a"))
+    assert evaluate([report(a=5.0), report(a=9.0)], MEMBERS, LIVE) == CoreappReach(frozenset("a"), frozenset("a"))
+    assert evaluate([report(a=5.0)], MEMBERS, LIVE) == CoreappReach(frozenset("a"), frozenset("a"))
 
 
 def test_a_coreapp_that_one_webapp_of_three_reaches_is_not_cut_off() -> None:
-    assert judge([report(a=60.0), report(), report(a=60.0)], MEMBERS, LIVE) == CoreappReach()
+    assert evaluate([report(a=60.0), report(), report(a=60.0)], MEMBERS, LIVE) == CoreappReach()
 
 
 def test_one_of_two_webapps_that_reaches_no_coreapp_moves_no_shard() -> None:
-    assert judge([report(a=60.0, b=60.0), report()], MEMBERS, LIVE) == CoreappReach()
+    assert evaluate([report(a=60.0, b=60.0), report()], MEMBERS, LIVE) == CoreappReach()
 
 
 def test_no_coreapp_is_cut_off_without_webapps_or_beside_an_earlier_release() -> None:
-    assert judge([], MEMBERS, LIVE) == CoreappReach()
-    assert judge([report(a=60.0)], [member("a"), member("b", heeds=False)], LIVE) == CoreappReach()
+    assert evaluate([], MEMBERS, LIVE) == CoreappReach()
+    assert evaluate([report(a=60.0)], [member("a"), member("b", evaluates_reports=False)], LIVE) == CoreappReach()
     # A Coreapp that is not live does not matter.
-    assert judge([report(a=60.0)], [*MEMBERS, member("c", heeds=False)], LIVE).cut_off == {"a"}
+    assert evaluate([report(a=60.0)], [*MEMBERS, member("c", evaluates_reports=False)], LIVE).cut_off == {"a"}
 
 
 def test_a_report_from_before_the_start_of_a_coreapp_does_not_count() -> None:
-    assert judge([report(a=60.0)], [member("a", age=4.0), member("b")], LIVE) == CoreappReach(
+    assert evaluate([report(a=60.0)], [member("a", age=4.0), member("b")], LIVE) == CoreappReach(
         frozenset(), frozenset("a")
     )
-    assert judge([report(a=60.0)], [member("a", age=5.0), member("b")], LIVE).cut_off == {"a"}
+    assert evaluate([report(a=60.0)], [member("a", age=5.0), member("b")], LIVE).cut_off == {"a"}
 
 
 def test_a_coreapp_that_has_just_started_is_suspected_until_webapps_could_report() -> None:
-    assert judge([report()], [member("a"), member("b", age=3.9)], LIVE) == CoreappReach(frozenset(), frozenset("b"))
-    assert judge([report()], [member("a"), member("b", age=4.0)], LIVE) == CoreappReach()
-    assert judge([], [member("a"), member("b", age=0.0)], LIVE) == CoreappReach()
+    assert evaluate([report()], [member("a"), member("b", age=3.9)], LIVE) == CoreappReach(frozenset(), frozenset("b"))
+    assert evaluate([report()], [member("a"), member("b", age=4.0)], LIVE) == CoreappReach()
+    assert evaluate([], [member("a"), member("b", age=0.0)], LIVE) == CoreappReach()
 
 
 def test_shards_go_to_reached_coreapps_or_to_any_if_none_is_reached() -> None:

@@ -25,7 +25,7 @@ table = metadata.table(
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
     sa.Column("interval_ms", sa.Integer, nullable=False),
     # Equal to `incarnation` if the process runs a release that evaluates the reports of Webapps (see
-    # `NodeRecord.heeds`).
+    # `NodeRecord.evaluates_reports`).
     sa.Column("heeding", types.key(32)),
 )
 
@@ -65,7 +65,7 @@ class NodeRecord:
     # Time since its start, seconds.
     age: float = math.inf
     # Whether it moves shards away from Coreapps that no Webapp reaches. Releases before revision 0031 do not.
-    heeds: bool = True
+    evaluates_reports: bool = True
 
     @property
     def is_live(self) -> bool:
