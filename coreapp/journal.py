@@ -300,7 +300,9 @@ class Change:
         contacts.save, key=attrgetter("account", "wa_id"), about="contacts"
     )
     # by recipient: time of their message, Unix milliseconds
-    heard: Mapping[str, int] | None = merging.mapping_by_account(service_windows.save_heard, combine=max)
+    last_message_at: Mapping[str, int] | None = merging.mapping_by_account(
+        service_windows.save_last_message_at, combine=max
+    )
     unread_messages: Sequence[service_windows.Unread] = merging.rows(service_windows.add_unread)
     # by recipient: ids of their messages that are no longer unread
     read_messages: Mapping[str, Sequence[str]] | None = merging.mapping_by_account(

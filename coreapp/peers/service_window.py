@@ -27,7 +27,7 @@ class ServiceWindow:
 
     def __post_init__(self) -> None:
         # Time of the last message, Unix milliseconds; 0 for a recipient that never wrote.
-        self._heard: LRU[str, int] = LRU(CACHED)
+        self._last_message_at: LRU[str, int] = LRU(CACHED)
         self._reads: Batcher[str, int] = Batcher("threads-read", self._read, max_size=1000)
 
     def needs_window(self, kind: str) -> bool:
@@ -36,24 +36,26 @@ class ServiceWindow:
 
     async def is_open(self, peer: str) -> bool:
         """Return whether the recipient wrote within the last 24 hours."""
-        heard = self._heard.get(peer)
-        if heard is None:
-            heard = await outages.within(PATIENCE, self._reads.put(peer))
-        return heard / 1000 > self.context.clock.now() - WINDOW
+        last = self._last_message_at.get(peer)
+        if last is None:
+            last = await outages.within(PATIENCE, self._reads.put(peer))
+        return last / 1000 > self.context.clock.now() - WINDOW
 
-    def record(self, heard_at: Mapping[str, int]) -> None:
+    def record(self, last_message_at: Mapping[str, int]) -> None:
         """Record the times of recipients' messages, which are on disk.
 
-        heard_at: Unix milliseconds by recipient
+        last_message_at: Unix milliseconds by recipient
         """
-        for peer, time in heard_at.items():
-            self._heard.put(peer, max(time, self._heard.get(peer) or 0))
+        for peer, time in last_message_at.items():
+            self._last_message_at.put(peer, max(time, self._last_message_at.get(peer) or 0))
 
     async def _read(self, peers: Sequence[str]) -> Sequence[int]:
         found = await self.context.database.query(
-            lambda connection: service_windows.list_heard(connection, self.context.account, list(dict.fromkeys(peers))),
+            lambda connection: service_windows.list_last_message_at(
+                connection, self.context.account, list(dict.fromkeys(peers))
+            ),
             patience=PATIENCE,
         )
         # A recipient may have written during the read.
         self.record({peer: found.get(peer, 0) for peer in peers})
-        return [self._heard.get(peer) or found.get(peer, 0) for peer in peers]
+        return [self._last_message_at.get(peer) or found.get(peer, 0) for peer in peers]

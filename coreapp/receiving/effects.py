@@ -47,7 +47,7 @@ class BatchEffects:
         self.dropped: list[str] = []
         self.used_prekeys: list[UsedPreKey] = []
         self.base_keys: list[BaseKey] = []
-        self.heard: dict[str, int] = {}
+        self.last_message_at: dict[str, int] = {}
         self.registered: set[str] = set()  # peers with new keys
         self.unread: list[Unread] = []
         self.withdrawn: dict[str, list[str]] = {}  # by sender: messages that were revoked
@@ -112,7 +112,7 @@ class BatchEffects:
     def left_unread(self, delivery: Deliver) -> None:
         """Record an unread message, which opens the recipient's service window."""
         # A repeated message has the time of the original one.
-        self.heard[delivery.sender] = max(delivery.timestamp, self.heard.get(delivery.sender, 0))
+        self.last_message_at[delivery.sender] = max(delivery.timestamp, self.last_message_at.get(delivery.sender, 0))
         self.unread.append(Unread(self.context.account, delivery.sender, delivery.message_id, delivery.timestamp))
 
     def post(
@@ -135,7 +135,11 @@ class BatchEffects:
         """
         report = reports.report(self.reached)
         groups = self.groups.changes() if self.groups is not None else None
-        checked = contacts.record_registered((*self.heard, *self.registered)) if self.heard or self.registered else ()
+        checked = (
+            contacts.record_registered((*self.last_message_at, *self.registered))
+            if self.last_message_at or self.registered
+            else ()
+        )
         has_changes = report.statuses or self._messages or self._renamed or self._counted or jobs
         if not (has_changes or self.records or self.dropped or groups or self.identity_findings.rows or checked):
             return None
@@ -155,7 +159,7 @@ class BatchEffects:
             statuses=receipts.merged(report.statuses, steps.statuses) if steps.statuses else report.statuses,
             failed_messages=report.failures,
             checked_contacts=checked,
-            heard=self.heard,
+            last_message_at=self.last_message_at,
             unread_messages=self.unread,
             read_messages=self.withdrawn,
             new_callbacks=[*report.callbacks, *steps.callbacks, *self.callbacks],

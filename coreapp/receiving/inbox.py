@@ -378,8 +378,8 @@ class Inbox:
         if effects.identity_findings.rows or effects.identity_findings.kyber:
             self.peers.identities.announce(effects.identity_findings, committed)
         await committed
-        if effects.heard:
-            self.peers.window.record(effects.heard)
+        if effects.last_message_at:
+            self.peers.window.record(effects.last_message_at)
         if effects.downloads or effects.ended_downloads or effects.revocations:
             self.media.downloads.offer(effects.downloads)
             self.media.downloads.ended(effects.ended_downloads)

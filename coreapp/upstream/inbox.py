@@ -52,7 +52,7 @@ class _Effects:
     ids: list[UpstreamId] = dataclasses.field(default_factory=list)
     standins: list[StandIn] = dataclasses.field(default_factory=list)
     moved: list[StandIn] = dataclasses.field(default_factory=list)
-    heard: dict[str, int] = dataclasses.field(default_factory=dict)
+    last_message_at: dict[str, int] = dataclasses.field(default_factory=dict)
     unread: list[Unread] = dataclasses.field(default_factory=list)
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
     downloads: list[Download] = dataclasses.field(default_factory=list)
@@ -238,7 +238,7 @@ class UpstreamInbox:
         EVENTS.labels(core.MESSAGE_EVENT, "received").inc()
         if isinstance(shown.content, InboundSystem) and not events.posts_number_changes(context):
             return
-        effects.heard[message.sender] = max(milliseconds, effects.heard.get(message.sender, 0))
+        effects.last_message_at[message.sender] = max(milliseconds, effects.last_message_at.get(message.sender, 0))
         effects.unread.append(Unread(context.account, message.sender, message_id, milliseconds))
         if self.media.downloads.wants(shown):
             effects.downloads.append(self.media.downloads.make(message_id, message.sender, milliseconds, content))
@@ -284,12 +284,12 @@ class UpstreamInbox:
                 failures=self.sender.failures.ended(ended) if ended else None,
                 statuses=effects.statuses,
                 failed_messages=effects.failures,
-                heard=effects.heard,
+                last_message_at=effects.last_message_at,
                 unread_messages=effects.unread,
                 new_callbacks=effects.callbacks,
                 new_downloads=effects.downloads,
                 checked_contacts=[
-                    *contacts.record_registered(effects.heard),
+                    *contacts.record_registered(effects.last_message_at),
                     *contacts.record_unregistered(effects.invalid),
                 ],
                 new_upstream_ids=effects.ids,
@@ -306,8 +306,8 @@ class UpstreamInbox:
             # An earlier commit of the same events may have been refused, which this one does not repeat.
             context.journal.broken.result()
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        if effects.heard:
-            self.peers.window.record(effects.heard)
+        if effects.last_message_at:
+            self.peers.window.record(effects.last_message_at)
         if effects.downloads:
             self.media.downloads.offer(effects.downloads)
 

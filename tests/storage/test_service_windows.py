@@ -11,7 +11,7 @@ ME = "15550000000"
 async def test_a_repeated_message_does_not_shorten_the_window_of_a_later_one(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await service_windows.save_heard(connection, ME, {"1": 2000, "2": 1000})
-        await service_windows.save_heard(connection, ME, {"1": 1000, "2": 1500})
+        await service_windows.save_last_message_at(connection, ME, {"1": 2000, "2": 1000})
+        await service_windows.save_last_message_at(connection, ME, {"1": 1000, "2": 1500})
     async with database.reading() as connection:
-        assert await service_windows.list_heard(connection, ME, ["1", "2"]) == {"1": 2000, "2": 1500}
+        assert await service_windows.list_last_message_at(connection, ME, ["1", "2"]) == {"1": 2000, "2": 1500}

@@ -61,10 +61,10 @@ async def test_a_name_and_language_may_exist_in_two_namespaces(database_factory:
 async def test_the_last_inbound_time_of_each_recipient_is_stored(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await service_windows.save_heard(connection, ACCOUNT, {})
-        await service_windows.save_heard(connection, ACCOUNT, {"1": 10, "2": 20})
-        await service_windows.save_heard(connection, ACCOUNT, {"1": 30})
-        assert await service_windows.list_heard(connection, ACCOUNT, ["1", "2", "3"]) == {"1": 30, "2": 20}
+        await service_windows.save_last_message_at(connection, ACCOUNT, {})
+        await service_windows.save_last_message_at(connection, ACCOUNT, {"1": 10, "2": 20})
+        await service_windows.save_last_message_at(connection, ACCOUNT, {"1": 30})
+        assert await service_windows.list_last_message_at(connection, ACCOUNT, ["1", "2", "3"]) == {"1": 30, "2": 20}
 
 
 async def test_unread_messages_up_to_the_named_one_of_a_recipient_are_listed(database_factory: DatabaseFactory) -> None:

@@ -44,7 +44,7 @@ async def test_recipients_inside_their_window_and_failing_messages_do_not_count(
     clock = ManualClock()
     async with world.database.transaction() as connection:
         written = {peer: int(clock.now() * 1000) for peer in PEERS[:3]}
-        await service_windows.save_heard(connection, BUSINESS, written)
+        await service_windows.save_last_message_at(connection, BUSINESS, written)
     running = await world.start(clock=clock, reengagement_window=True)
     await world.connected(running)
     assert await codes(running, *PEERS[:3], kind="text", limit=1) == [0, 0, 0]

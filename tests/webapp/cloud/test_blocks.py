@@ -26,7 +26,7 @@ async def heard(database: Database, *users: str, ago: int = 1_000) -> None:
     """Record that users wrote some milliseconds ago."""
     now = int(time.time() * 1000)
     async with database.transaction() as connection:
-        await service_windows.save_heard(connection, ACCOUNT, dict.fromkeys(users, now - ago))
+        await service_windows.save_last_message_at(connection, ACCOUNT, dict.fromkeys(users, now - ago))
 
 
 async def call(cloud: Cloud, method: str, *users: Any, **fields: Any) -> httpx.Response:

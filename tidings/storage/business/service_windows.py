@@ -47,14 +47,14 @@ unread = metadata.table_of(
 )
 
 
-async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
+async def save_last_message_at(connection: AsyncConnection, account: str, last_message_at: Mapping[str, int]) -> None:
     """Save the time of the last message of each of these recipients, Unix milliseconds. A later known one stays."""
     statement = insert_or_update(connection, threads, raised=("heard_at",))
-    rows = [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()]
+    rows = [{"account": account, "peer": peer, "heard_at": time} for peer, time in last_message_at.items()]
     await write_rows(connection, statement, rows)
 
 
-async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Mapping[str, int]:
+async def list_last_message_at(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Mapping[str, int]:
     """Return the time of the last message of those recipients who ever wrote, Unix milliseconds."""
     of_peers = (threads.c.account == account, threads.c.peer.in_(any_of("peers")))
     query = sa.select(threads.c.peer, threads.c.heard_at).where(*of_peers)

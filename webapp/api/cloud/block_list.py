@@ -50,7 +50,7 @@ class BlockList:
             # Concurrent calls could exceed the limit.
             await numbers.lock(connection, caller.account)
             known = await blocked_users.list_known(connection, caller.account, users)
-            heard = await service_windows.list_heard(connection, caller.account, users)
+            last_message_at = await service_windows.list_last_message_at(connection, caller.account, users)
             room = MAX_BLOCKED - await blocked_users.count(connection, caller.account)
             added: list[BlockedUser] = []
             for user in users:
@@ -58,7 +58,7 @@ class BlockList:
                     continue
                 if user == caller.account:
                     refused[user] = RefusedBlock(RECIPIENT_IS_SENDER, "a number cannot block itself")
-                elif heard.get(user, 0) <= now - WINDOW_MS:
+                elif last_message_at.get(user, 0) <= now - WINDOW_MS:
                     details = "only users who wrote within the last 24 hours can be blocked"
                     refused[user] = RefusedBlock(REENGAGEMENT, details)
                 elif len(added) >= room:
