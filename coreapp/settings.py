@@ -166,7 +166,7 @@ class Settings(settings.ProcessSettings):
         "TIDINGS_CONVERSATION_TYPES", ConversationNames.CATEGORY
     )
     # refuse messages at the limit of the callback queue also while no webhook URL is set, instead of dropping statuses
-    refuses_unheard: Annotated[bool, _is("refuse", "drop")] = env.variable("TIDINGS_WITHOUT_WEBHOOK", False)
+    refuses_without_webhook: Annotated[bool, _is("refuse", "drop")] = env.variable("TIDINGS_WITHOUT_WEBHOOK", False)
     # seconds after the response to a message before which none of its statuses is posted
     status_delay: Annotated[float, env.integer(high=60_000, unit=0.001)] = env.variable("TIDINGS_STATUS_DELAY_MS", 1.0)
     # register the number with the registration key at the first start; otherwise wait for a registration code

@@ -75,7 +75,9 @@ def wire_webhook(context: ShardContext) -> Webhook:
     if settings.cloud_user_ids:
         context.journal.on_callbacks(config.note_stored_users)
     target = _targets(context)
-    admission = CallbackAdmission(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
+    admission = CallbackAdmission(
+        target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_without_webhook
+    )
     deliveries = Deliveries(
         queue,
         context.journal,

@@ -33,8 +33,8 @@ def test_an_invite_url_that_cannot_take_a_code_is_refused(tmp_path: Path, url: s
 def test_without_a_webhook_statuses_are_dropped_unless_configured_to_refuse_messages(
     tmp_path: Path,
 ) -> None:
-    assert not read(tmp_path).refuses_unheard
-    assert read(tmp_path, TIDINGS_WITHOUT_WEBHOOK="refuse").refuses_unheard
+    assert not read(tmp_path).refuses_without_webhook
+    assert read(tmp_path, TIDINGS_WITHOUT_WEBHOOK="refuse").refuses_without_webhook
     with pytest.raises(SettingsError, match="TIDINGS_WITHOUT_WEBHOOK"):
         read(tmp_path, TIDINGS_WITHOUT_WEBHOOK="wait")
 

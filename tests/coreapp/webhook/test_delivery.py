@@ -299,7 +299,7 @@ async def test_without_a_webhook_messages_are_accepted_and_excess_statuses_dropp
 
 async def test_without_a_webhook_messages_are_refused_at_the_limit_if_configured(world: World) -> None:
     await world.configure(webhooks={"url": ""})
-    running = await running_with(world, 1, callback_queue_limit=4, refuses_unheard=True)
+    running = await running_with(world, 1, callback_queue_limit=4, refuses_without_webhook=True)
     sent = []
     for count in range(1, 5):
         sent.append((await running.client.send(NUMBERS[0])).id)
