@@ -55,9 +55,9 @@ async def test_a_remote_coreapp_requires_tls_unless_plaintext_is_allowed(link: L
 async def test_a_stalled_coreapp_gets_no_requests_until_it_responds_again(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_module, "PULSE", 0.02)
-    monkeypatch.setattr(peer_module, "QUIET", 0.02)
-    monkeypatch.setattr(peer_module, "DEAD", 1_000)
+    monkeypatch.setattr(peer_module, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(peer_module, "PING_AFTER", 0.02)
+    monkeypatch.setattr(peer_module, "DEAD_CHECKS", 1_000)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
     await accept(links)
     coreapp.stands_still = True
@@ -77,8 +77,8 @@ async def test_a_stalled_coreapp_gets_no_requests_until_it_responds_again(
 async def test_the_connection_to_a_silent_coreapp_is_closed(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_module, "PULSE", 0.02)
-    monkeypatch.setattr(peer_module, "QUIET", 0.02)
+    monkeypatch.setattr(peer_module, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(peer_module, "PING_AFTER", 0.02)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.stands_still = True
@@ -124,8 +124,8 @@ async def test_a_coreapp_of_a_release_without_pings_gets_none(
         return await wait_for(event, seconds)
 
     monkeypatch.setattr(service, "wait_for", counted)
-    monkeypatch.setattr(peer_module, "PULSE", 0.02)
-    monkeypatch.setattr(peer_module, "QUIET", 0.02)
+    monkeypatch.setattr(peer_module, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(peer_module, "PING_AFTER", 0.02)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     seen = pulses
@@ -262,7 +262,7 @@ async def test_messages_in_flight_are_limited_and_other_requests_overtake_waitin
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "MESSAGES", 2)
-    monkeypatch.setattr(peer_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(peer_module, "MAX_WAIT", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.respond(core.AcceptMessage, lambda request: None)
@@ -286,7 +286,7 @@ async def test_only_shard_owners_count_for_load_shedding(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "MESSAGES", 1)
-    monkeypatch.setattr(peer_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(peer_module, "MAX_WAIT", 0.0)
     shard_map = ScriptedMap(owner(coreapp))
     shard_map.others = [standby("127.0.0.1:9")]
     links = await link(shard_map)

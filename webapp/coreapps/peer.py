@@ -32,15 +32,15 @@ STALL = 4.5
 # Minimum and maximum seconds between attempts to connect, and seconds for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
 # Seconds between two checks whether the Coreapp has sent anything, and seconds of silence after which it is pinged.
-PULSE, QUIET = 0.25, 0.5
+CHECK_SECONDS, PING_AFTER = 0.25, 0.5
 # Checks without a response after which the Coreapp gets no more requests (1 s), and after which the connection is
 # closed (5 s). Checks are counted rather than seconds, because this process may have been suspended itself.
-SILENT, DEAD = 4, 20
+SILENT_CHECKS, DEAD_CHECKS = 4, 20
 # Request number of pings, whose responses no caller waits for.
 PING = 0
 # Messages in flight to a Coreapp: a few batches of its journal, so that other requests do not wait behind thousands of
 # them. Seconds that the oldest of the waiting messages may have waited before further ones are refused.
-MESSAGES, PATIENCE = 256, 1.0
+MESSAGES, MAX_WAIT = 256, 1.0
 # Responses processed per event-loop iteration. Each resumes a request, and a commit brings a hundred of them.
 FRAMES_PER_ITERATION = 64
 
@@ -70,10 +70,10 @@ class Peer:
         self._changed = changed
         self._stall = stall
         self._requests: Requests[core.Response] = Requests()
-        self._messages = Slots(MESSAGES, patience=PATIENCE)
+        self._messages = Slots(MESSAGES, patience=MAX_WAIT)
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
-        self._greeted = False
+        self._connected = False
         self._silent = False
         # Set once the Coreapp has announced its stop. The connection is closed after the last response.
         self._leaving = False
@@ -88,7 +88,7 @@ class Peer:
     @property
     def is_ready(self) -> bool:
         """Return whether the peer is connected and responsive. A suspended Coreapp may process requests later."""
-        return self._greeted and not self._silent and not self._leaving
+        return self._connected and not self._silent and not self._leaving
 
     @property
     def unreached(self) -> float:
@@ -102,7 +102,7 @@ class Peer:
         return self._messages.is_overloaded(delay)
 
     @property
-    def knows_repeats(self) -> bool:
+    def supports_repeats(self) -> bool:
         """Return whether the Coreapp detects repeated messages. An earlier release would accept a repetition twice."""
         return self._version >= 1
 
@@ -111,7 +111,7 @@ class Peer:
         """Return whether each shard serves its own contacts. In earlier releases only the first shard serves them."""
         return self._version >= 2
 
-    def knows(self, version: int) -> bool:
+    def supports(self, version: int) -> bool:
         """Return whether the Coreapp knows the requests of this `LINK_VERSION`. An earlier release would close the
         connection over one of them.
         """
@@ -127,13 +127,13 @@ class Peer:
                 except (OSError, TimeoutError, ValueError, Disconnected) as error:
                     self._note(_cause(error))
                     if self._connection is not None:
-                        self._connection.abort("not greeted")
+                        self._connection.abort("no valid response to Hello")
                 else:
                     delay = FIRST_RETRY
                     self._is_up(True)
                     log.info("coreapp.connected", extra={"address": self.address})
                     self._changed()
-                    await self._attend()
+                    await self._monitor()
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311
                 delay = min(delay * 2, LAST_RETRY)
         finally:
@@ -203,7 +203,7 @@ class Peer:
         finally:
             self._close_if_left()
 
-    async def _attend(self) -> None:
+    async def _monitor(self) -> None:
         """Check whether the Coreapp is responsive, until the connection is lost.
 
         A Coreapp that is suspended or cut off does not close its connection, and neither processes nor refuses
@@ -211,22 +211,22 @@ class Peer:
         """
         loop = asyncio.get_running_loop()
         pinged_at, missed_pings = -math.inf, 0
-        while not await service.wait_for(self._lost, PULSE):
+        while not await service.wait_for(self._lost, CHECK_SECONDS):
             connection = self._connection
             if connection is None:
                 return
             if connection.last_received >= pinged_at:
                 missed_pings = 0
                 self._is_silent(False, since=None)
-                if self._version >= 1 and loop.time() - connection.last_received >= QUIET:
+                if self._version >= 1 and loop.time() - connection.last_received >= PING_AFTER:
                     pinged_at = loop.time()
                     connection.send(core.Ping(n=PING))
                 continue
             missed_pings += 1
-            if missed_pings == SILENT:
+            if missed_pings == SILENT_CHECKS:
                 self._is_silent(True, since=pinged_at)
-            elif missed_pings == DEAD:
-                connection.abort(f"silent for {DEAD * PULSE:.0f} s")
+            elif missed_pings == DEAD_CHECKS:
+                connection.abort(f"silent for {DEAD_CHECKS * CHECK_SECONDS:.0f} s")
 
     def opened(self, connection: Connection) -> None:
         self._connection = connection
@@ -254,7 +254,7 @@ class Peer:
             return
         self._connection = None
         self._requests.lost(reason)
-        if self._greeted:
+        if self._connected:
             self._is_up(False)
             self._note(reason)
         self._lost.set()
@@ -270,12 +270,12 @@ class Peer:
                 connection, lambda n: core.Hello(n=n, key=self._key, version=core.LINK_VERSION), timeout=CONNECT_TIMEOUT
             )
         if not isinstance(response, core.Done):
-            raise Disconnected(f"greeted with {type(response).__name__}")
+            raise Disconnected(f"responded to Hello with {type(response).__name__}")
         self._version = response.version
 
     def _is_up(self, up: bool) -> None:
-        CONNECTED.inc(up - self._greeted)
-        self._greeted = up
+        CONNECTED.inc(up - self._connected)
+        self._connected = up
         self._silent = False
         if up:
             self._failed_at = None

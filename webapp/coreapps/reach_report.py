@@ -21,7 +21,7 @@ UNREACHED = Gauge(
 )
 
 # Seconds between two polls of the links, which are in memory.
-PULSE = 0.25
+POLL_SECONDS = 0.25
 # Seconds for which a Coreapp must be unreached before it is reported. A restarted Coreapp is back sooner.
 LEAST = 1.0
 # Maximum number of seconds in the first report of a Coreapp. A Webapp that was itself cut off from everything reports
@@ -80,7 +80,7 @@ class ReachReport:
             await self._database.commit(webapp_unreached.delete_dead)
         except Exception as error:
             log.warning("reach.not_deleted", extra={"error": repr(error)[:200]})
-        while not await service.wait_for(stop, PULSE):
+        while not await service.wait_for(stop, POLL_SECONDS):
             await self.run_once()
         if self._recorded != frozenset():
             await self._record({})

@@ -58,7 +58,7 @@ class _UnknownOutcome:
     def __bool__(self) -> bool:
         return self._away is not None
 
-    def arises(self, away: CoreappAway, *, lost: int = 1) -> Make:
+    def record(self, away: CoreappAway, *, lost: int = 1) -> Make:
         """Record a lost response, and return the function that creates the request to send now.
 
         Raises what `error` returns when the request must not be repeated, or was repeated too often.
@@ -136,9 +136,9 @@ class ShardRequests:
             if peer is None or not peer.is_ready:
                 await self._wait(target, deadline, unknown)
                 continue
-            if current is not make and not peer.knows_repeats:
+            if current is not make and not peer.supports_repeats:
                 raise unknown.error()
-            if not peer.knows(version):
+            if not peer.supports(version):
                 raise CoreappUnreachable(f"the Coreapp at {peer.address} {core.EARLIER_RELEASE}")
             now = loop.time()
             timeout = self._timeout
@@ -153,7 +153,7 @@ class ShardRequests:
                 await self._wait(target, deadline, unknown)
                 continue
             except CoreappAway as away:
-                current = unknown.arises(away)
+                current = unknown.record(away)
                 if loop.time() >= deadline:
                     raise unknown.error() from None
                 AGAIN.labels(expect.__name__).inc()
@@ -167,7 +167,7 @@ class ShardRequests:
                 raise CoreappAway(f"the Coreapp at {peer.address} responded with {type(response).__name__}")
             refusal = CoreappRefused(response.code, response.details, retry_after=response.retry_after)
             if response.unknown and again is not None:
-                current = unknown.arises(CoreappAway(response.details), lost=0)
+                current = unknown.record(CoreappAway(response.details), lost=0)
             elif response.code != NOT_PRIMARY_COREAPP:
                 raise refusal
             if loop.time() >= deadline:
