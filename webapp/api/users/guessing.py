@@ -51,11 +51,11 @@ class Rate:
         return TokenBuckets(clock, rate=self.per_second, burst=self.burst, remembered=remembered)
 
 
-# Unauthenticated clients, per account and per address.
-STRANGER = Rate(per_second=0.1, burst=10)
-# All unauthenticated clients at one Webapp. A check costs 28 to 45 ms of CPU time, so this is 1 % of a core. The other
-# 4 % are for the requests themselves.
-STRANGERS = Rate(per_second=0.25, burst=3)
+# Clients at unfamiliar addresses, per account and per address.
+UNFAMILIAR = Rate(per_second=0.1, burst=10)
+# All clients at unfamiliar addresses of one Webapp. A check costs 28 to 45 ms of CPU time, so this is 1 % of a core.
+# The other 4 % are for the requests themselves.
+ALL_UNFAMILIAR = Rate(per_second=0.25, burst=3)
 # One user from one familiar address, and all familiar clients of one Webapp, whose checks arrive together at its start.
 FAMILIAR = Rate(per_second=1, burst=20)
 ALL_FAMILIAR = Rate(per_second=10, burst=200)
@@ -86,9 +86,9 @@ class Guessing:
         self._database = database
         self._clock = clock
         # Lower bounds of the waits at the database's buckets, so that refusals of a flood cost no statement each.
-        self._accounts = STRANGER.buckets(clock, LIMIT)
-        self._addresses = STRANGER.buckets(clock, LIMIT)
-        self._unauthenticated = STRANGERS.buckets(clock, 1)
+        self._accounts = UNFAMILIAR.buckets(clock, LIMIT)
+        self._addresses = UNFAMILIAR.buckets(clock, LIMIT)
+        self._unauthenticated = ALL_UNFAMILIAR.buckets(clock, 1)
         self._clients = FAMILIAR.buckets(clock, LIMIT)
         self._all_familiar = ALL_FAMILIAR.buckets(clock, 1)
         # User and origin, mapped to the time of the last recorded login, Unix milliseconds.
@@ -159,7 +159,7 @@ class Guessing:
         # The given name may be a password and have any length, so its hash is stored.
         account = f"account {hashlib.sha256(username.encode()).hexdigest()[:40]}"
         address = f"address {origin}"[:64]
-        interval, filling = round(STRANGER.interval * 1000), round(STRANGER.filling * 1000)
+        interval, filling = round(UNFAMILIAR.interval * 1000), round(UNFAMILIAR.filling * 1000)
         now = self._clock.now_ms()
 
         async def take(connection: Connection) -> Mapping[str, int]:
