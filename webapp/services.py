@@ -269,12 +269,12 @@ def _maintenance(context: WebappContext, tokens: Tokens, logins: Logins, tls: Se
     watch.on(changes.TOKENS, tokens.poll)
     watch.on(changes.LOGINS, logins.guessing.poll)
     watch.on(changes.NUMBERS, context.numbers.poll)
-    chores = {"tokens": RevocationMaintenance(tokens, context.clock).run_once, "logins": logins.guessing.sweep}
+    tasks = {"tokens": RevocationMaintenance(tokens, context.clock).run_once, "logins": logins.guessing.sweep}
     if tls is not None:
         watch.on(changes.CERTIFICATES, tls.load)
         # A generated certificate expires, so it is checked regularly.
-        chores["certificate"] = tls.load
-    return Maintenance(chores)
+        tasks["certificate"] = tls.load
+    return Maintenance(tasks)
 
 
 def _limiter(

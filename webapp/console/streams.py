@@ -15,7 +15,7 @@ from webapp.console.render.pages import LivePart, PageContent
 log = logging.getLogger(__name__)
 
 # Seconds between two renderings of a page, and between two keep-alives of its stream.
-LOOK, KEEP_ALIVE = 5.0, event_streams.KEEP_ALIVE_SECONDS
+RENDER_SECONDS, KEEP_ALIVE = 5.0, event_streams.KEEP_ALIVE_SECONDS
 # Seconds that a page without a stream waits between two requests.
 POLL = 5
 # Seconds after a rendering of a page in which the page that then updates itself shows it.
@@ -73,10 +73,10 @@ class PageWatch:
             if digest != shown:
                 shown, written = digest, loop.time()
                 yield f"id: {digest}\nevent: changed\ndata: {digest}\n\n".encode()
-            elif loop.time() - written >= KEEP_ALIVE - LOOK / 2:
+            elif loop.time() - written >= KEEP_ALIVE - RENDER_SECONDS / 2:
                 written = loop.time()
                 yield event_streams.KEEP_ALIVE
-            await self._slot.wait(LOOK)
+            await self._slot.wait(RENDER_SECONDS)
 
     def close(self) -> None:
         self._slot.close()

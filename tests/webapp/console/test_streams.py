@@ -30,7 +30,7 @@ async def open_browser(
     serve: Serve, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Served, Browser]]:
     """Webapp on a socket, whose streams look for changes 50 times per second, and a browser with a session."""
-    monkeypatch.setattr(streams, "LOOK", 0.02)
+    monkeypatch.setattr(streams, "RENDER_SECONDS", 0.02)
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.1)
     served = await serve(console=True, over_socket=True)
     await served.log_in()
@@ -95,7 +95,7 @@ async def test_a_page_that_updates_itself_shows_what_its_stream_has_just_found(
     open_browser: tuple[Served, Browser], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, browser = open_browser
-    monkeypatch.setattr(streams, "LOOK", 60.0)
+    monkeypatch.setattr(streams, "RENDER_SECONDS", 60.0)
     other = Browser(httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}", trust_env=False, timeout=20))
     await other.log_in()
     update = {"HX-Request": "true"}
@@ -209,7 +209,7 @@ async def test_a_page_that_updates_itself_is_told_that_its_session_is_over(serve
 async def test_a_failed_look_ends_the_stream_and_an_unchanged_page_gets_signs_of_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK", 0.001)
+    monkeypatch.setattr(streams, "RENDER_SECONDS", 0.001)
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.0)
     looks = iter(["same", "same", "same"])
 
