@@ -26,7 +26,7 @@ SECONDS = 10  # seconds until one more guess
 BURST_AT_A_WEBAPP = 3  # guesses at once of all unauthenticated clients, at one Webapp
 WRONG_KEYS = 30  # wrong API keys at once from one address
 REMEMBERED = 300.0  # seconds for which a checked password is not hashed again
-BELIEVED = 1.0  # seconds for which a user's row is not read again
+ROW_CACHED_SECONDS = 1.0  # seconds for which a user's row is not read again
 
 
 class CountingHasher(Hasher):
@@ -111,7 +111,7 @@ async def test_a_formerly_wrong_password_works_after_a_change_to_it(checks: Chec
     async with checks.database.transaction() as connection:
         new = dataclasses.replace(user, password_hash=await checks.hasher.hash("Another-2026!"))
         assert await users.replace(connection, user, new)
-    checks.clock.advance(BELIEVED + 0.1)
+    checks.clock.advance(ROW_CACHED_SECONDS + 0.1)
     assert (await checks.credentials.check("admin", "Another-2026!", "192.0.2.9")).username == "admin"
 
 
@@ -131,7 +131,7 @@ async def test_a_cached_password_becomes_invalid_with_its_hash(checks: Checks) -
     async with checks.database.transaction() as connection:
         new = dataclasses.replace(user, password_hash=await checks.hasher.hash("Another-2026!"))
         assert await users.replace(connection, user, new)
-    checks.clock.advance(BELIEVED + 0.1)
+    checks.clock.advance(ROW_CACHED_SECONDS + 0.1)
     await checks.wrong(password=PASSWORD)
 
 

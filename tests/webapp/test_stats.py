@@ -230,7 +230,7 @@ async def test_database_stats_are_refreshed_periodically(serve: Serve, database:
     check_json({name: entry for name, entry in empty.items() if entry["data"]})
     await fill(database)
     assert (await api.http.get(DB)).json()["stats"]["db"] == empty
-    clock.advance(service.BELIEVED + 1)
+    clock.advance(service.CACHED_SECONDS + 1)
     found = (await api.http.get(DB)).json()["stats"]["db"]
     check_json(found)
     assert [(s["labels"]["type"], s["value"]) for s in found["db_contacts"]["data"]] == [

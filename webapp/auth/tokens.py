@@ -26,9 +26,9 @@ _ALGORITHM = "HS256"
 # Maximum difference between the clocks of two Webapps, in milliseconds, for which a poll misses no revocation.
 _OVERLAP = 30_000
 # Seconds after which a token that is cached as valid is checked against the database again.
-_BELIEVED = 300.0
+_CACHED_SECONDS = 300.0
 _GOOD_LIMIT = 10_000
-# Above this number of revocations within `_BELIEVED` seconds, one may be overlooked for up to that time.
+# Above this number of revocations within `_CACHED_SECONDS` seconds, one may be overlooked for up to that time.
 _REVOKED_LIMIT = 100_000
 # Expired revocations that one pass deletes, and seconds between two passes.
 _SWEEP, _SWEEP_INTERVAL = 1_000, 600.0
@@ -193,7 +193,7 @@ class Tokens:
         return claims
 
     def _remember(self, token: bytes, caller: Caller) -> None:
-        self._good.put(token, (caller, min(float(caller.expires_at), self._clock.now() + _BELIEVED)))
+        self._good.put(token, (caller, min(float(caller.expires_at), self._clock.now() + _CACHED_SECONDS)))
 
     def _learn(self, jti: str) -> bool:
         new = jti not in self._revoked

@@ -19,7 +19,7 @@ from webapp.http.errors import CoreappAway
 # Seconds that each Coreapp has to respond.
 _PATIENCE = 5.0
 # Seconds for which counts of the database are cached, because counting reads whole tables.
-BELIEVED = 15.0
+CACHED_SECONDS = 15.0
 
 
 class Stats:
@@ -66,7 +66,7 @@ class Stats:
         return {only[0].name if not name and only else name: kept for name, kept in found.items()}
 
     async def db(self, account: str = "") -> Mapping[str, Sequence[Metric]]:
-        """Return counts of the database, at most `BELIEVED` seconds old.
+        """Return counts of the database, at most `CACHED_SECONDS` seconds old.
 
         account: number whose rows are counted; empty for all
         """
@@ -76,7 +76,7 @@ class Stats:
         async with self._counting:
             now = self._clock.monotonic()
             counted = self._counted.get(account)
-            if counted is None or now - counted[0] > BELIEVED:
+            if counted is None or now - counted[0] > CACHED_SECONDS:
                 if self._failed is not None and self._failed[0] > started:
                     raise self._failed[1]
                 try:

@@ -19,8 +19,8 @@ from webapp.http.errors import RateLimitExceeded, Unauthenticated
 
 # Seconds for which a result is cached after its last use, and seconds for which a user's row is cached. The latter
 # bounds how long a password that was changed through another Webapp still works here.
-REMEMBERED = 300.0
-BELIEVED = 1.0
+RESULT_CACHED_SECONDS = 300.0
+ROW_CACHED_SECONDS = 1.0
 
 _LIMIT = 1_000
 
@@ -84,7 +84,7 @@ class Credentials:
         checked, row = self._checked.get(self._digest(*found)), self._rows.get(found[0])
         if checked is None or row is None or row[0] is None:
             return False
-        is_recent = self._clock.monotonic() - checked.used_at <= REMEMBERED
+        is_recent = self._clock.monotonic() - checked.used_at <= RESULT_CACHED_SECONDS
         return checked.matched and is_recent and hmac.compare_digest(row[0].password_hash, checked.password_hash)
 
     def learn(self, user: User, password: str) -> None:
@@ -114,7 +114,7 @@ class Credentials:
         now = self._clock.monotonic()
         for digest in (right, wrong):
             checked = self._checked.get(digest)
-            if checked is None or now - checked.used_at > REMEMBERED:
+            if checked is None or now - checked.used_at > RESULT_CACHED_SECONDS:
                 continue
             user = await self._row(username)
             if not hmac.compare_digest(user.password_hash if user else "", checked.password_hash):
@@ -128,7 +128,7 @@ class Credentials:
     async def _row(self, username: str) -> User | None:
         now = self._clock.monotonic()
         row = self._rows.get(username)
-        if row is not None and now - row[1] <= BELIEVED:
+        if row is not None and now - row[1] <= ROW_CACHED_SECONDS:
             return row[0]
         user = await self._find_user(username)
         self._rows.put(username, (user, now))
