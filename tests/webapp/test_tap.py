@@ -17,7 +17,7 @@ import webapp.http.tap
 from cli.traffic import runs
 from tidings.wire import tap
 from tidings.wire.tap import Copied
-from webapp.http.tap import DROPPED, ROOM, Tap
+from webapp.http.tap import DROPPED, MAX_BUFFERED, Tap
 
 PATIENCE = 30.0
 
@@ -94,7 +94,7 @@ async def test_a_listener_that_does_not_read_loses_copies_and_delays_no_request(
         deaf, before = await arrived.get(), DROPPED._value.get()
         body = bytes(tap.MAX_BODY)
         # Enough to fill every buffer of the system and of the process for the listener.
-        for _ in range(4 * ROOM // len(body) + 20):
+        for _ in range(4 * MAX_BUFFERED // len(body) + 20):
             assert (await client.post("/v1/messages", content=body)).status_code == 201
         assert DROPPED._value.get() > before
         deaf.abort()

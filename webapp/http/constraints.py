@@ -20,7 +20,7 @@ from webapp.http.bodies import refusal
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _GIVEN: JsonDict = {"not": {"type": "null"}}
 # For a string that counts as absent when it is empty, or that must not be empty.
-_SAID: JsonDict = {"not": {"enum": [None, ""]}}
+_NOT_EMPTY: JsonDict = {"not": {"enum": [None, ""]}}
 _ABSENT: JsonDict = {"type": "null"}
 _BLANKS = " .()\u00a0-"
 _SEPARATORS = str.maketrans("", "", _BLANKS)
@@ -129,20 +129,20 @@ def either(*names: str) -> JsonDict:
 
 def either_or_both(*names: str) -> JsonDict:
     """Return `json_schema_extra` for a model that requires at least one of these fields."""
-    choices: list[JsonValue] = [{"required": [name], "properties": {name: _SAID}} for name in names]
+    choices: list[JsonValue] = [{"required": [name], "properties": {name: _NOT_EMPTY}} for name in names]
     return {"anyOf": choices}
 
 
 def given(*names: str) -> JsonDict:
     """Return `json_schema_extra` for a model that requires fields whose type is optional."""
-    return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _SAID)}]}
+    return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _NOT_EMPTY)}]}
 
 
 def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
     """Return `json_schema_extra` for a model in which the value of `field` decides which other fields are required."""
     choices: list[JsonValue] = []
     for value, names in of.items():
-        fields: JsonDict = {field: {"const": value}, **dict.fromkeys(names, _SAID)}
+        fields: JsonDict = {field: {"const": value}, **dict.fromkeys(names, _NOT_EMPTY)}
         choices.append({"required": [field, *names], "properties": fields})
     return {"anyOf": choices}
 

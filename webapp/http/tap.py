@@ -26,7 +26,7 @@ DROPPED = Counter("tidings_tap_dropped_total", "Requests not copied because the 
 
 PATHS = frozenset(("/v1/messages", "/v1/contacts"))
 # Bytes that may wait for the listener. Copies beyond that are dropped.
-ROOM = 1024 * 1024
+MAX_BUFFERED = 1024 * 1024
 # Seconds between two attempts to connect to a listener.
 INTERVAL = 1.0
 
@@ -128,7 +128,7 @@ class Tap(asyncio.Protocol):
 
     def _pass_on(self, copied: Copied) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > ROOM:
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > MAX_BUFFERED:
             DROPPED.inc()
             return
         transport.write(tap.framed(copied))

@@ -89,11 +89,11 @@ class Degrees:
         return number
 
 
-_NOTHING: JsonDict = {"enum": [None, ""]}
-_SOMETHING: JsonDict = {"not": _NOTHING}
+_EMPTY: JsonDict = {"enum": [None, ""]}
+_NOT_EMPTY: JsonDict = {"not": _EMPTY}
 
 
-def nothing_in(name: str) -> JsonDict:
+def with_empty_field(name: str) -> JsonDict:
     """Return a schema for an object whose field `name` is an empty string."""
     return {"type": "object", "required": [name], "properties": {name: {"const": ""}}}
 
@@ -107,7 +107,7 @@ def absent_without(name: str) -> tuple[pydantic.BeforeValidator, Any]:
     def describe(schema: JsonDict) -> None:
         choices = schema["anyOf"]
         assert isinstance(choices, list)
-        choices.append(nothing_in(name))
+        choices.append(with_empty_field(name))
 
     return pydantic.BeforeValidator(check), pydantic.Field(json_schema_extra=describe)
 
@@ -118,12 +118,12 @@ SOURCES: JsonDict = {
         {
             "required": ["id"],
             "properties": {
-                "id": _SOMETHING,
-                "link": _NOTHING,
-                "provider": {"anyOf": [{"type": "null"}, nothing_in("name")]},
+                "id": _NOT_EMPTY,
+                "link": _EMPTY,
+                "provider": {"anyOf": [{"type": "null"}, with_empty_field("name")]},
             },
         },
-        {"required": ["link"], "properties": {"id": _NOTHING, "link": _SOMETHING}},
+        {"required": ["link"], "properties": {"id": _EMPTY, "link": _NOT_EMPTY}},
     ]
 }
 
@@ -162,26 +162,28 @@ def _refuse(value: object) -> None:
         raise refusal(PARAMETER_NOT_REQUIRED, "is not required here")
 
 
-def _only_nothing(schema: JsonDict) -> None:
+def _describe_empty(schema: JsonDict) -> None:
     del schema["type"]
-    schema.update(_NOTHING)
+    schema.update(_EMPTY)
 
 
-Refused = Annotated[None, pydantic.BeforeValidator(_refuse), pydantic.Field(json_schema_extra=_only_nothing)]
+Refused = Annotated[None, pydantic.BeforeValidator(_refuse), pydantic.Field(json_schema_extra=_describe_empty)]
 
 
-def _refuse_wish(value: object) -> None:
+def _refuse_unsupported(value: object) -> None:
     if value not in (None, "", {}):
         raise refusal(PARAMETER_NOT_REQUIRED, "is not supported")
 
 
-def _only_no_wish(schema: JsonDict) -> None:
+def _describe_unsupported(schema: JsonDict) -> None:
     schema.pop("type", None)
     schema["enum"] = [None, "", {}]
 
 
 # A known field that has no effect here. Requests that set it are refused.
-Unsupported = Annotated[None, pydantic.BeforeValidator(_refuse_wish), pydantic.Field(json_schema_extra=_only_no_wish)]
+Unsupported = Annotated[
+    None, pydantic.BeforeValidator(_refuse_unsupported), pydantic.Field(json_schema_extra=_describe_unsupported)
+]
 
 
 class Sound(Media):
