@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ONE_TIME_PREKEYS = 100  # one-time pre-keys of each kind per upload: the maximum for Kyber pre-keys
 # One-time pre-keys of a kind at the network from which no more are made. The network stores 500 of a kind.
-ENOUGH = 50
+REFILL_BELOW = 50
 KYBER_BATCH = 10  # Kyber pre-keys that are made at a time, in a thread
 ROTATION_MS = 7 * 24 * 3600 * 1000  # age of lasting pre-keys at which they are replaced
 KEPT_MS = 30 * 24 * 3600 * 1000  # retention of keys out of use, as long as the network keeps an envelope
@@ -97,7 +97,7 @@ class PreKeyMaintenance:
             if left is None and not await self._has_kyber():
                 # The network does not notify a number that never had a one-time Kyber pre-key. Those of a process that
                 # ended before their upload are replaced: the stored form lacks the public halves.
-                left = (ENOUGH, 0)
+                left = (REFILL_BELOW, 0)
             if left is not None:
                 try:
                     await self._refill(*left)
@@ -131,8 +131,10 @@ class PreKeyMaintenance:
         one_time = [key for key in unconfirmed.one_time if key.key_id in device.prekeys]
         kyber = [key for key in unconfirmed.kyber_one_time if key.key_id in device.kyber_one_time]
         fresh = KeySet(
-            one_time=device.make_keys(one_time=ONE_TIME_PREKEYS if left < ENOUGH and not one_time else 0).one_time,
-            kyber_one_time=await self._make_kyber() if kyber_left < ENOUGH and not kyber else [],
+            one_time=device.make_keys(
+                one_time=ONE_TIME_PREKEYS if left < REFILL_BELOW and not one_time else 0
+            ).one_time,
+            kyber_one_time=await self._make_kyber() if kyber_left < REFILL_BELOW and not kyber else [],
         )
         await self._store_one_time(fresh)
         self._unconfirmed = made = KeySet(

@@ -33,21 +33,21 @@ def assign(owners: Mapping[int, str], live: Collection[str]) -> Mapping[int, str
     live: names of the live processes
     """
     held: dict[str, list[int]] = {node: [] for node in live}
-    homeless = []
+    unassigned = []
     for shard in sorted(owners):
         if owners[shard] in held:
             held[owners[shard]].append(shard)
         else:
-            homeless.append(shard)
+            unassigned.append(shard)
     if not held:
         return {}
     least, more = divmod(len(owners), len(held))
     order = sorted(held, key=lambda node: (-len(held[node]), node))
     quotas = {node: least + (place < more) for place, node in enumerate(order)}
     for node, quota in quotas.items():
-        homeless += held[node][quota:]
+        unassigned += held[node][quota:]
         del held[node][quota:]
-    for shard in sorted(homeless):
+    for shard in sorted(unassigned):
         # One round after another, so that the first free shards do not all go to one process.
         node = min((n for n in order if len(held[n]) < quotas[n]), key=lambda n: (len(held[n]), order.index(n)))
         held[node].append(shard)
@@ -65,8 +65,8 @@ def claims(me: str, holdings: Sequence[Holding], live: Collection[str], *, overd
     for holding in holdings:
         if holding.owner:
             continue
-        heir = holding.successor if holding.successor in live else targets.get(holding.shard, "")
-        if heir == me or holding.shard in overdue:
+        assigned = holding.successor if holding.successor in live else targets.get(holding.shard, "")
+        if assigned == me or holding.shard in overdue:
             found.append(holding.shard)
     return found
 

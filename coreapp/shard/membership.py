@@ -105,7 +105,7 @@ class CoreappMembership(Membership):
         """Join the list of processes. Raises `SettingsError` while a process of the same name is alive."""
         while not stop.is_set():
             try:
-                await self._wait_for_namesake()
+                await self._wait_for_process_of_same_name()
                 await self._database.commit(self._list)
                 return
             except Exception as error:
@@ -143,32 +143,32 @@ class CoreappMembership(Membership):
         await nodes.delete_lost(connection, FORGET_SECONDS)
         await nodes.join(connection, self._node)
 
-    async def _wait_for_namesake(self) -> None:
+    async def _wait_for_process_of_same_name(self) -> None:
         """Wait until it is certain that no other process of this name is alive. Raises `SettingsError` if one is.
 
         A process is known to be dead at once if its address is the one that we listen on, or if no process listens
         there. Otherwise it gets the time of two heartbeats to send one.
         """
-        known = await self._namesake()
+        known = await self._find_process_of_same_name()
         if known is None or known.heartbeat_age > self._settings.lease_seconds:
             return
-        if known.node.address == self._address() or await _is_deserted(known.node.address):
+        if known.node.address == self._address() or await _has_no_listener(known.node.address):
             return
         log.info("membership.namesake", extra={"node": self._settings.node, "address": known.node.address})
         await asyncio.sleep(max(0.0, 2 * known.node.interval + nodes.MARGIN - known.heartbeat_age))
-        now = await self._namesake()
+        now = await self._find_process_of_same_name()
         if now is not None and (now.node != known.node or now.heartbeat_at != known.heartbeat_at):
             raise SettingsError(
                 f"another Coreapp of this installation runs under the name {now.node.name}, at {now.node.address}: "
                 "give each its own COREAPP_HOSTNAME"
             )
 
-    async def _namesake(self) -> NodeRecord | None:
+    async def _find_process_of_same_name(self) -> NodeRecord | None:
         async with self._database.reading() as connection:
             return await nodes.find(connection, self._settings.node)
 
 
-async def _is_deserted(address: str) -> bool:
+async def _has_no_listener(address: str) -> bool:
     """Return whether it is certain that no process listens at the address."""
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit()):

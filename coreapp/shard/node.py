@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5  # seconds until the next try after an outage or a lost shard
 POLL_SECONDS = 0.25  # seconds between two polls of the shards, while there are other processes
-ALONE_SECONDS = 1.0  # seconds between two polls otherwise: then only the number of shards can change
-HEIR_SECONDS = 2.0  # seconds that a free shard is reserved for the process that it is assigned to
+ALONE_POLL_SECONDS = 1.0  # seconds between two polls otherwise: then only the number of shards can change
+RESERVED_SECONDS = 2.0  # seconds that a free shard is reserved for the process that it is assigned to
 SETTLED_BEATS = 2  # heartbeats without a change of the live processes before a shard is moved
 
 
@@ -203,7 +203,7 @@ class ShardNode:
                 self.numbers.abandon()
             return RETRY_SECONDS
         is_alone = survey.live == {self._settings.node} and len(self._terms) == len(survey.states)
-        return min(ALONE_SECONDS if is_alone else POLL_SECONDS, self._settings.heartbeat_seconds)
+        return min(ALONE_POLL_SECONDS if is_alone else POLL_SECONDS, self._settings.heartbeat_seconds)
 
     async def _follow_numbers(self, survey: Survey) -> bool:
         """Make the parts of numbers that were added, drop those of removed ones, and create missing shards. Returns
@@ -250,7 +250,7 @@ class ShardNode:
                 number.requests.abandon()
         free = {holding.shard for holding in holdings if not holding.owner}
         self._free_since = {shard: self._free_since.get(shard, now) for shard in free}
-        overdue = {shard for shard, since in self._free_since.items() if now - since > HEIR_SECONDS}
+        overdue = {shard for shard, since in self._free_since.items() if now - since > RESERVED_SECONDS}
         for shard in survey.addressed:
             if shard in self._terms:
                 self.process.shared.wakeups.wake(shard)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 # Fraction of the silence after which another process may take the shard. An owner that cannot reach the database relies
 # on its lease for this time; the rest is a margin for closing the shard and for clock drift.
-SURE = 0.9
+LEASE_SHARE = 0.9
 
 Open = Callable[[Lease, OwnDevice], Awaitable[Shard]]
 
@@ -133,7 +133,7 @@ class Term:
         This process may be the only one that cannot reach the database, so another one may take the shard unnoticed. A
         hanging heartbeat is therefore not waited for.
         """
-        loop, seconds = asyncio.get_running_loop(), self.settings.lease_seconds * SURE
+        loop, seconds = asyncio.get_running_loop(), self.settings.lease_seconds * LEASE_SHARE
         until = self.requested_at + seconds
         while not await service.wait_for(ended, min(self.settings.heartbeat_seconds, until - loop.time())):
             renewing = asyncio.create_task(self._renew(), name="renew")

@@ -53,7 +53,7 @@ class Poster:
         self._pace = self.pace or ReadCpuLimit()
         self._limit = TimeLimit(self.timeout)
         self._authorities = b""
-        self._mistrust = ""
+        self._trust_error = ""
         # Increases when servers are verified against other certificates or lists: earlier connections are not kept.
         self._generation = 0
         self._idle: collections.deque[_KeptConnection] = collections.deque()
@@ -69,7 +69,7 @@ class Poster:
         self._load()
 
     def _load(self) -> None:
-        self._mistrust = ""
+        self._trust_error = ""
         self._generation += 1
         try:
             is_plain = not self._authorities and self.revocations is None
@@ -77,7 +77,7 @@ class Poster:
         except (OSError, ValueError, TypeError) as error:
             self.tls = None
             lists = f" or the revocation lists of {self.revocations}" if self.revocations is not None else ""
-            self._mistrust = f"the CA certificates for webhooks{lists} cannot be loaded: {error}"
+            self._trust_error = f"the CA certificates for webhooks{lists} cannot be loaded: {error}"
             log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
         # Their servers were verified against other certificates.
         self.close()
@@ -132,8 +132,8 @@ class Poster:
 
     async def _connect(self, origin: Origin) -> _KeptConnection:
         host, port, secure = origin
-        if secure and self._mistrust:
-            raise ssl.SSLError(self._mistrust)
+        if secure and self._trust_error:
+            raise ssl.SSLError(self._trust_error)
         if secure and self.tls is None:
             self.tls = trust.context()
         connection = _KeptConnection(origin, self._generation, self._pace)
