@@ -191,7 +191,7 @@ class Routing:
     @property
     def is_ready(self) -> bool:
         """Return whether the node is in touch with the other nodes and is not draining."""
-        return (self.node is None or self.node.membership.in_touch) and not self.is_draining
+        return (self.node is None or self.node.membership.is_redis_up) and not self.is_draining
 
     def measure(self) -> Load:
         """Return the load of this process."""
@@ -210,7 +210,7 @@ class Routing:
         described: dict[str, Any] = {"draining": True} if self.is_draining else {}
         if self.node is not None:
             membership = self.node.membership
-            described["redis"] = "ok" if membership.in_touch else "away"
+            described["redis"] = "ok" if membership.is_redis_up else "away"
             described["node"] = membership.me
             described["nodes"] = len(membership.nodes)
         return described

@@ -137,7 +137,7 @@ class Exchange:
         if self._forwards.is_repeat(origin, frame):
             return True
         forward = self._make(origin, frame)
-        if not self.membership.in_touch:
+        if not self.membership.is_redis_up:
             self._store(forward)
             return True
         claims = self._locations.get(frame.to)

@@ -40,7 +40,7 @@ RECEIVED = Counter("tidings_network_node_frames_received_total", "Frames from ot
 # Seconds that another node has to accept a connection, and then to confirm a batch.
 PATIENCE = 1.5
 # Seconds after a failure without a further attempt.
-REST = 0.25
+RETRY_SECONDS = 0.25
 # Connections per second to the listener, with or without TLS handshakes, and connections at once.
 CONNECTIONS, BURST = 50.0, 100.0
 
@@ -151,7 +151,7 @@ class _Link:
     _connection: Connection | None = None
     _response: asyncio.Future[None] | None = None
     _lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
-    _rests_until: float = 0.0
+    _retry_at: float = 0.0
     _is_away: bool = False
 
     async def post(self, packet: bytes) -> None:
@@ -162,7 +162,7 @@ class _Link:
 
     async def _post(self, packet: bytes) -> None:
         loop = asyncio.get_running_loop()
-        if loop.time() < self._rests_until:
+        if loop.time() < self._retry_at:
             raise NodeAway("it was unreachable a moment ago")
         try:
             async with asyncio.timeout(PATIENCE):
@@ -174,7 +174,7 @@ class _Link:
             async with asyncio.timeout(PATIENCE):
                 await self._response
         except (OSError, TimeoutError, RedisAway, NodeAway) as error:
-            self._rests_until = loop.time() + REST
+            self._retry_at = loop.time() + RETRY_SECONDS
             self._failed(error)
             raise NodeAway(str(error) or "it does not answer") from error
         finally:

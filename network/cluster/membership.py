@@ -24,7 +24,7 @@ from tidings.aio.membership import Membership
 log = logging.getLogger(__name__)
 
 NODES = Gauge("tidings_network_nodes", "Nodes of the network that this node knows, including itself")
-IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
+REDIS_UP = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
 
 HEARTBEAT = 1.0  # Seconds between two heartbeats.
 # Seconds that the index of a silent node stays reserved; a node may be suspended for that long.
@@ -55,7 +55,7 @@ class NodeMembership(Membership):
     node_index: part of its sequence numbers, unique in the cluster.
     nodes: live incarnations as of the last heartbeat.
     loads: load of each of them, by incarnation.
-    in_touch: whether Redis responded to the last heartbeat.
+    is_redis_up: whether Redis responded to the last heartbeat.
     link: address of this process for other nodes; `None` until it listens.
     clock: clock of Redis, estimated from the heartbeats.
     """
@@ -73,7 +73,7 @@ class NodeMembership(Membership):
         self.node_index = 0
         self.nodes: frozenset[str] = frozenset({self.me})
         self.loads: Mapping[str, Load] = {}
-        self.in_touch = False
+        self.is_redis_up = False
         self.link: LinkAddress | None = None
         self._key, self._loads_key = server.key("nodes"), server.key("loads")
         # Called with each change; `None` for no call.
@@ -130,10 +130,10 @@ class NodeMembership(Membership):
     def missed(self, error: Exception) -> None:
         if not isinstance(error, RedisAway):
             raise error
-        if self.in_touch:
+        if self.is_redis_up:
             log.warning("redis.away", extra={"error": str(error)})
-        self.in_touch = False
-        IN_TOUCH.set(0)
+        self.is_redis_up = False
+        REDIS_UP.set(0)
 
     async def beat(self) -> None:
         """Send a heartbeat and read the live nodes. Raises `RedisAway`."""
@@ -147,7 +147,7 @@ class NodeMembership(Membership):
         self.clock.learn(requested_at, int(now) / 1_000_000)
         found = frozenset(filter(None, map(_decode, members)))
         servers = run_id, self._server.primaries
-        was_away = not self.in_touch or known != b"1" or servers != self._servers
+        was_away = not self.is_redis_up or known != b"1" or servers != self._servers
         if self._servers is not None and servers != self._servers:
             log.info("redis.replaced", extra={"node": self.me})
         self._servers = servers
@@ -157,10 +157,10 @@ class NodeMembership(Membership):
         )
         self.nodes = found
         await self._exchange_loads()
-        if not self.in_touch:
+        if not self.is_redis_up:
             log.info("redis.answers", extra={"nodes": len(found)})
-        self.in_touch = True
-        IN_TOUCH.set(1)
+        self.is_redis_up = True
+        REDIS_UP.set(1)
         NODES.set(len(found))
 
     async def _exchange_loads(self) -> None:

@@ -97,7 +97,7 @@ class ClusterNode(OtherNodes):
         """Sweep the exchange, and repeat and renew what is due. Runs every `TICK` seconds."""
         self._ticks += 1
         self.exchange.sweep()
-        if not self.membership.in_touch:
+        if not self.membership.is_redis_up:
             return
         self._repeat_expels()
         if self._ticks % RENEWAL_TICKS == 0:

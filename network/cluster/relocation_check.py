@@ -91,7 +91,7 @@ class RelocationCheck:
         rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
         """
         is_known = number in self._stored
-        if not self.membership.in_touch or (not is_known and len(self._stored) >= MAX_READS):
+        if not self.membership.is_redis_up or (not is_known and len(self._stored) >= MAX_READS):
             self.lost_track = True
             return
         found = tuple(rows)
@@ -202,7 +202,7 @@ class RelocationCheck:
                 break
             del self._waiting[number]
             waiting.set_result(False)
-        if self._must_read_all and self.membership.in_touch:
+        if self._must_read_all and self.membership.is_redis_up:
             # Nodes that have left need no notice.
             self._must_read_all &= self.membership.nodes
             self._informed &= self.membership.nodes

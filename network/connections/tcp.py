@@ -111,7 +111,7 @@ class _Acceptor(SocketServer):
         self._listener = listener
         # No frame can be sent before the handshake.
         is_plain = listener.tls is None
-        self._last_word = framed(device.Closing(reason=device.OVERLOADED)) if is_plain else b""
+        self._overloaded_frame = framed(device.Closing(reason=device.OVERLOADED)) if is_plain else b""
 
     def taken(self, connection: socket.socket, host: str) -> None:
         slot = self._listener.take_slot(host)
@@ -119,8 +119,8 @@ class _Acceptor(SocketServer):
             slot.close = self.begin(self._listener.serve(connection, slot)).cancel
             return
         with connection, contextlib.suppress(OSError):
-            if self._last_word:
-                connection.send(self._last_word)
+            if self._overloaded_frame:
+                connection.send(self._overloaded_frame)
         self.refused()
 
 

@@ -169,7 +169,7 @@ def _busy() -> Unavailable:
 
 INTERVAL = 60.0  # seconds between two passes
 # Milliseconds between two recorded activities of one device.
-GRAIN_MS = 3600 * 1000
+RECORD_INTERVAL_MS = 3600 * 1000
 PAGE = 1000  # Locks per query.
 PATIENCE = 5.0  # seconds for each statement while the database is away
 # Milliseconds that expired locks are kept, in case a wrong clock expired them.
@@ -209,7 +209,7 @@ class LockActivity:
         """Record which locked devices were active, and from where; return their number."""
         now, total = self.clock.now_ms(), 0
         seen = self.seen.take()
-        after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS
+        after, until = (now - EXPIRES_MS, ""), now - RECORD_INTERVAL_MS
         while True:
             listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
             page = await self.database.query(listing, patience=PATIENCE)
@@ -228,7 +228,7 @@ class LockActivity:
         self.seen.recorded()
         if now >= self._delete_at:
             await self._delete_expired(now)
-            self._delete_at = now + GRAIN_MS
+            self._delete_at = now + RECORD_INTERVAL_MS
         return total
 
     async def _delete_expired(self, now: int) -> None:

@@ -47,7 +47,7 @@ BATCH = 64
 # behind them. One message is always admitted.
 MESSAGES, COPIES = Quota(WAITING, WAITING, is_fair=True), Quota(sys.maxsize, 32 * 1024 * 1024)
 # Copies of a message to a group of unknown size: those of the largest group.
-LARGEST = 256
+LARGEST_GROUP = 256
 TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many group messages of this sender wait", 1)
 # Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
 PATIENCE = 5.0
@@ -58,12 +58,12 @@ class GroupUsage(SenderUsage):
     """Rate limit of a sender in a group, with the size of its messages."""
 
     # Copies of its last message, and the group's epoch at that time.
-    copies: int = LARGEST
+    copies: int = LARGEST_GROUP
     epoch: int = -1
 
     def size_of(self, frame: device.Send) -> int:
         """Return the bytes of all copies of a message."""
-        copies = self.copies if frame.epoch == self.epoch else LARGEST
+        copies = self.copies if frame.epoch == self.epoch else LARGEST_GROUP
         return copies * mailbox.size_of(frame.body, frame.refs)
 
     def learn(self, frame: device.Send, copies: int) -> None:

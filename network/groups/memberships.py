@@ -14,7 +14,7 @@ from tidings.wire import device
 # Participants of all groups together, about 150 bytes each.
 REMEMBERED = 200_000
 # Assumed participants of a group that is not cached.
-TYPICAL = 64
+TYPICAL_SIZE = 64
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,7 +43,7 @@ class Memberships:
     def size_of(self, id: str) -> int:
         """Return the approximate number of participants."""
         known = self._known.get(id)
-        return len(known.numbers) if known is not None else TYPICAL
+        return len(known.numbers) if known is not None else TYPICAL_SIZE
 
     def has_changed(self, chat: Chat) -> bool:
         """Return whether a group may have changed since the latest message to it that `note_message` recorded."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from network import errors
 from network.groups import kept_messages, rules, schemas
 from network.groups.kept_messages import count_fitting
-from network.groups.memberships import TYPICAL, AddressedGroup, Memberships, find_refusal, readers
+from network.groups.memberships import TYPICAL_SIZE, AddressedGroup, Memberships, find_refusal, readers
 from network.groups.rules import GroupOutcome, GroupState
 from tests import statements
 from tests.conftest import DatabaseFactory
@@ -146,7 +146,7 @@ async def test_group_membership_is_read_once_per_epoch(database_factory: Databas
     assert await read("a") == ({"a": NUMBERS[:3]}, 1)
     # The cache had no room for both.
     assert await read("a") == ({"a": NUMBERS[:3]}, 0)
-    assert (memberships.size_of("a"), memberships.size_of("b")) == (3, TYPICAL)
+    assert (memberships.size_of("a"), memberships.size_of("b")) == (3, TYPICAL_SIZE)
     assert await read("b") == ({"b": NUMBERS[:2]}, 1)
 
 

@@ -67,7 +67,7 @@ def away() -> None:
 
 
 def membership() -> types.SimpleNamespace:
-    return types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), in_touch=True, on_change=None)
+    return types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), is_redis_up=True, on_change=None)
 
 
 def a_presence(server: PlayedServer) -> Presence:

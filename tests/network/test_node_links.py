@@ -88,7 +88,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 @pytest.fixture
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "REST", 0.0)
+    monkeypatch.setattr(links, "RETRY_SECONDS", 0.0)
 
 
 class Raw:
@@ -178,7 +178,7 @@ async def test_a_batch_not_accepted_in_time_ends_the_link(
     with pytest.raises(NodeAway):
         await pair.me.say(OTHER, frames.Moved(2))
     monkeypatch.undo()
-    monkeypatch.setattr(links, "REST", 0.0)
+    monkeypatch.setattr(links, "RETRY_SECONDS", 0.0)
     await pair.me.say(OTHER, frames.Moved(3))
     assert pair.other.heard == [(ME, frames.Moved(1)), (ME, frames.Moved(3))]
 

@@ -198,7 +198,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.presence, self.outbox, self.clock = PlayedPresence(), PlayedOutbox(), ManualClock()
-        self.membership = types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), in_touch=True)
+        self.membership = types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), is_redis_up=True)
         self.relocation_check = RelocationCheck(
             self.membership,
             self.presence,
