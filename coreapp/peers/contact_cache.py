@@ -57,7 +57,7 @@ PAGE = 1000  # contacts per read when the shard is opened
 CACHED = 100_000  # contacts
 # Time between two calls to the network, as a share of the first one's duration. Clients that call one after the other
 # miss each second call without it.
-REST = 0.2
+PAUSE_SHARE = 0.2
 NOT_VALID = "the recipient is not a valid user"
 
 
@@ -74,7 +74,12 @@ class ContactCache:
         self._is_filled = False
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(
-            "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING, rest=REST
+            "contacts-sync",
+            self._sync,
+            max_size=MAX_SYNC,
+            max_in_flight=1,
+            max_pending=MAX_WAITING,
+            pause_share=PAUSE_SHARE,
         )
         # Numbers of the call in flight, without those that were met since it started.
         self._being_looked_up: set[str] = set()

@@ -259,7 +259,7 @@ class DeviceSession:
         """Consume tokens for a frame without effect; reading continues when they are available."""
         now = self._loop.time()
         self._ineffective_until = INEFFECTIVE.consume(self._ineffective_until, now, cost)
-        self.transport.rest(PACED, INEFFECTIVE.wait(self._ineffective_until, now, 0))
+        self.transport.pause_for(PACED, INEFFECTIVE.wait(self._ineffective_until, now, 0))
 
     # While no device is logged in.
 

@@ -18,7 +18,7 @@ from network.connections.websocket_frames import Head, Violation
 from network.connections.websocket_handshake import EXTENSION, WebSocketHandshake
 from tidings.aio.token_buckets import RateLimit
 from tidings.wire import device
-from tidings.wire.connection import HIGH_WATER, MAX_FRAME, TURNING, WRITING, Connection, FrameTooLong, Handler
+from tidings.wire.connection import HIGH_WATER, MAX_FRAME, WRITING, YIELDING, Connection, FrameTooLong, Handler
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.small_reads import SmallReads
 from tidings.wire.unfinished import Unfinished
@@ -154,7 +154,7 @@ class WebSocketConnection(Connection):
                 if head is None or head.end > len(view):
                     break
                 if not left:
-                    self.pause(TURNING)
+                    self.pause(YIELDING)
                     self._loop.call_soon(self._read_on)
                     break
                 left -= 1
@@ -237,7 +237,7 @@ class WebSocketConnection(Connection):
     def _charge(self, cost: float = 1.0) -> None:
         rate, now = self._control_rate, self._loop.time()
         self._control_full_at = rate.consume(self._control_full_at, now, cost)
-        self.rest(CONTROL, rate.wait(self._control_full_at, now, 0))
+        self.pause_for(CONTROL, rate.wait(self._control_full_at, now, 0))
 
     def _count_unfinished(self, *, is_new: bool) -> None:
         assert self.unfinished is not None
@@ -340,7 +340,7 @@ class WebSocketConnection(Connection):
         if self._transport is not None:
             # The peer's `CLOSE` may have been received already, behind data whose reading was paused for a reason that
             # no longer counts.
-            self._pauses = TURNING
+            self._pauses = YIELDING
             self._loop.call_soon(self._read_on)
 
     def _last(self, data: bytes) -> None:

@@ -209,10 +209,10 @@ async def test_an_urgent_item_flushes_items_delayed_by_the_spacing() -> None:
 
 
 async def test_a_caller_that_received_its_result_joins_the_next_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "LONGEST_REST", 3600.0)
+    monkeypatch.setattr(batcher_module, "LONGEST_PAUSE", 3600.0)
     gate = Gate()
-    # The rest is longer than any test may run: only urgent items end it.
-    batcher = Batcher("t", gate.flush, max_size=10, rest=1e9)
+    # The pause is longer than any test may run: only urgent items end it.
+    batcher = Batcher("t", gate.flush, max_size=10, pause_share=1e9)
     first = batcher.put(0)
     await gate.entered.wait()
     second = batcher.put(1)
@@ -231,8 +231,8 @@ async def test_a_caller_that_received_its_result_joins_the_next_flush(monkeypatc
 
 async def test_the_rest_after_a_long_flush_is_bounded() -> None:
     gate = Gate()
-    # The flush takes 10 ms, so the rest would be 100,000 s.
-    batcher = Batcher("t", gate.flush, rest=1e7)
+    # The flush takes 10 ms, so the pause would be 100,000 s.
+    batcher = Batcher("t", gate.flush, pause_share=1e7)
     first = batcher.put(0)
     await gate.entered.wait()
     await asyncio.wait([first], timeout=0.01)

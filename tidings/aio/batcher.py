@@ -1,8 +1,8 @@
 """Batcher: items that arrive while a flush is in flight go into the next flush.
 
-Without `spacing` and `rest` it never waits on a timer. An item that arrives while a flush may start is flushed at the
-end of the current event-loop iteration: a single item is not delayed, and items that arrive together, or during a
-flush, share the next one. With one flush at a time, the next flush starts before the callers of the last one resume.
+Without `spacing` and `pause_share` it never waits on a timer. An item that arrives while a flush may start is flushed
+at the end of the current event-loop iteration: a single item is not delayed, and items that arrive together, or during
+a flush, share the next one. With one flush at a time, the next flush starts before the callers of the last one resume.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SIZES = Histogram(
     "tidings_batch_items", "Items in one batch", ["batcher"], buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 )
 
-# Seconds of a rest at most: a flush that hung must not delay the next one.
-LONGEST_REST = 0.1
+# Longest pause, seconds: a flush that hung must not delay the next one.
+LONGEST_PAUSE = 0.1
 
 
 class BatcherFull(Exception):
@@ -60,9 +60,9 @@ class Batcher(Generic[Item, Result]):
     # larger batches. An item that arrives after a pause is not delayed.
     spacing: float = 0.0
     # Minimum time from the end of a flush to the start of the next one that is not full, as a share of the first one's
-    # duration, up to `LONGEST_REST`: callers that receive a result and then put their next item can join, rather than
+    # duration, up to `LONGEST_PAUSE`: callers that receive a result and then put their next item can join, rather than
     # wait for two flushes.
-    rest: float = 0.0
+    pause_share: float = 0.0
     isolate: Callable[[Exception], bool] | None = None  # called with the error of a flush; None never isolates items
 
     def __post_init__(self) -> None:
@@ -212,9 +212,9 @@ class Batcher(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._run(batch)
-        if self.rest:
+        if self.pause_share:
             ended = loop.time()
-            self._earliest = max(self._earliest, ended + min(LONGEST_REST, self.rest * (ended - began)))
+            self._earliest = max(self._earliest, ended + min(LONGEST_PAUSE, self.pause_share * (ended - began)))
 
     async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self._sizes.observe(len(batch))

@@ -34,7 +34,7 @@ BYTES_PER_TOKEN = 512 * 1024
 LONGEST_WAIT = 5.0
 # Longest delay of a request for which `consume` takes tokens, seconds. So after a flood of requests that cost more than
 # others, requests of other clients wait or are refused for no longer than this.
-LONGEST_DEBT = 10.0
+LONGEST_CONSUMED_DELAY = 10.0
 # Connections per second for each request per second, and connections that one over TLS counts as (its handshake).
 _CONNECTIONS = 2.0
 _HANDSHAKE = 8.0
@@ -236,8 +236,8 @@ class ConnectionLimiter:
         self._refund(admitted, REQUEST)
 
     def consume(self, admitted: AdmittedConnection, tokens: float) -> None:
-        """Consume tokens for a request that costs more than others, unless `LONGEST_DEBT` is reached."""
-        if self._reserve(admitted, tokens) > LONGEST_DEBT:
+        """Consume tokens for a request that costs more than others, unless `LONGEST_CONSUMED_DELAY` is reached."""
+        if self._reserve(admitted, tokens) > LONGEST_CONSUMED_DELAY:
             self._refund(admitted, tokens)
         else:
             admitted.consumed += tokens

@@ -46,7 +46,7 @@ class RateLimitedServer(SocketServer):
         self._tokens.add("")
         wait = self._tokens.wait("")
         if wait:
-            self.rest(wait)
+            self.pause(wait)
 
     async def _serve(self, connection: socket.socket) -> None:
         try:

@@ -33,7 +33,7 @@ class SocketServer:
         self._window = window
         self._window_ends = 0.0
         self._refused = 0
-        self._resting: asyncio.TimerHandle | None = None
+        self._paused: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -43,7 +43,7 @@ class SocketServer:
 
     def start(self) -> None:
         """Accept connections from now on."""
-        self._resting = None
+        self._paused = None
         self._loop.add_reader(self.sockets[0], self._take)
 
     def close(self) -> None:
@@ -51,8 +51,8 @@ class SocketServer:
         (listening,) = self.sockets
         if listening.fileno() < 0:
             return
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._paused is not None:
+            self._paused.cancel()
         self._loop.remove_reader(listening)
         listening.close()
         for task in self._tasks:
@@ -62,10 +62,10 @@ class SocketServer:
         """Wait until the tasks that `close` cancelled have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def rest(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Accept no connections for a time."""
         self._loop.remove_reader(self.sockets[0])
-        self._resting = self._loop.call_later(seconds, self.start)
+        self._paused = self._loop.call_later(seconds, self.start)
 
     def refused(self) -> None:
         """Record that an accepted connection was closed at once."""
@@ -74,7 +74,7 @@ class SocketServer:
             self._window_ends, self._refused = now + self._window, 0
         self._refused += 1
         if self._refused >= self._refusals:
-            self.rest(self._window_ends - now)
+            self.pause(self._window_ends - now)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that sets up a connection; `close` cancels it."""
@@ -92,11 +92,11 @@ class SocketServer:
                 return
             except OSError as error:
                 log.warning("connections.not_accepted", extra={"error": error.strerror or str(error)})
-                self.rest(_EXHAUSTED)
+                self.pause(_EXHAUSTED)
                 return
             connection.setblocking(False)
             self.taken(connection, address[0])
-            if self._resting is not None:
+            if self._paused is not None:
                 return
 
 

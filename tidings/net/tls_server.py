@@ -34,7 +34,7 @@ OF_ONE, OF_ALL = 32, 256
 # Seconds that a handshake has before its slot may be given to another one.
 GRACE = 1.0
 # Seconds without accepting after each refusal.
-REST = 0.003
+PAUSE_SECONDS = 0.003
 # Addresses remembered because they have completed a handshake.
 KNOWN = 1000
 # Seconds between two log lines about failed handshakes.
@@ -133,7 +133,7 @@ class TlsServer(SocketServer):
         context: ssl.SSLContext,
         handshakes: Handshakes,
     ) -> None:
-        super().__init__(listening, window=REST)
+        super().__init__(listening, window=PAUSE_SECONDS)
         self._make = make
         self._context = context
         self._handshakes = handshakes

@@ -40,7 +40,7 @@ FRAMES_PER_ITERATION, EVERYTHING = 512, 2**62
 
 # Reasons for pausing reads, combined as bits.
 WRITING = 1  # the peer does not read
-TURNING = 2  # the other connections are served first
+YIELDING = 2  # the other connections are served first
 PACED = 4  # the rate limit delays its next frame
 FULL = 8  # too much of what it sent is being processed
 
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
                 if end - position - 4 < size:
                     break
                 if not left:
-                    self.pause(TURNING)
+                    self.pause(YIELDING)
                     self._loop.call_soon(self._read_on)
                     break
                 left -= 1
@@ -223,19 +223,19 @@ class Connection(asyncio.Protocol):
             self.last_received = self._loop.time()
             if self._incoming:
                 # Frames already received come first.
-                self._pauses = TURNING
+                self._pauses = YIELDING
                 self._loop.call_soon(self._read_on)
             else:
                 source.resume_reading()
 
-    def rest(self, why: int, seconds: float) -> None:
+    def pause_for(self, why: int, seconds: float) -> None:
         """Stop reading for a time, for one reason. Without effect while reading is paused for it already."""
         if seconds > 0 and not self._pauses & why:
             self.pause(why)
             self._loop.call_later(seconds, self.resume, why)
 
     def _read_on(self) -> None:
-        self._pauses &= ~TURNING
+        self._pauses &= ~YIELDING
         if not self._pauses and self._source() is not None:
             self._read()
         source = self._source()

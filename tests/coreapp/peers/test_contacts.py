@@ -55,8 +55,8 @@ async def test_checks_during_a_call_are_batched_into_the_next(world: World) -> N
 async def test_a_client_that_received_its_result_joins_the_next_call(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contact_cache, "REST", 20.0)
-    monkeypatch.setattr(batcher, "LONGEST_REST", 5.0)
+    monkeypatch.setattr(contact_cache, "PAUSE_SHARE", 20.0)
+    monkeypatch.setattr(batcher, "LONGEST_PAUSE", 5.0)
     world.add_phones(*NUMBERS[:3])
     running, first, gate = await first_call_in_flight(world)
     second = asyncio.create_task(running.client.check(NUMBERS[1]))
