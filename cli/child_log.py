@@ -14,12 +14,12 @@ from pathlib import Path
 from tidings.secrets import private_files
 
 # Lines at warning level or above, in both styles of `tidings.observability.log`.
-_WORTH_REPEATING = re.compile(
+_WARNING = re.compile(
     rb'^(?:\d\d:\d\d:\d\d\.\d{3} (?:WARNING|ERROR  |CRITICAL)|\{.*"level": "(?:warning|error|critical)").*$',
     re.MULTILINE,
 )
 # Line without a time that the command line prints just before it exits with an error.
-_LAST_WORD = re.compile(rb"^tidings ([a-z]+: .*)$", re.MULTILINE)
+_EXIT_ERROR = re.compile(rb"^tidings ([a-z]+: .*)$", re.MULTILINE)
 RETRY_SECONDS = 5.0
 
 
@@ -42,7 +42,7 @@ class ChildLog:
 
     def __post_init__(self) -> None:
         self._rest = b""
-        self.last_word = ""
+        self.exit_error = ""
         self._file: io.FileIO | None = None
         self._size = 0
         # Lines dropped since writing failed; None while the file can be written.
@@ -63,10 +63,10 @@ class ChildLog:
         # An unterminated line is cut at 64 KiB, which bounds memory.
         self._rest = rest[:65536]
         if newline:
-            for match in _WORTH_REPEATING.finditer(lines):
+            for match in _WARNING.finditer(lines):
                 self.repeat(match[0].decode(errors="replace"))
-            for match in _LAST_WORD.finditer(lines):
-                self.last_word = match[1].decode(errors="replace")
+            for match in _EXIT_ERROR.finditer(lines):
+                self.exit_error = match[1].decode(errors="replace")
 
     def close(self) -> None:
         """Close the file; calling it again is harmless."""

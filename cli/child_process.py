@@ -24,12 +24,12 @@ from tidings.aio import pipes
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-LAST_WORD_SECONDS = 2.0
+OUTPUT_SECONDS = 2.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
 NOTHING: Mapping[str, str] = {}
 # Seconds after which a running child counts as healthy: its next crash restarts at the first back-off.
-WELL_AFTER = 60.0
+HEALTHY_SECONDS = 60.0
 
 
 class Watcher(Protocol):
@@ -126,7 +126,7 @@ class ChildProcess:
             assert self._process is not None
             started = time.monotonic()
             status = await self._process.wait()
-            if time.monotonic() - started > WELL_AFTER:
+            if time.monotonic() - started > HEALTHY_SECONDS:
                 backoff = FIRST_BACKOFF
             self.watcher.ended(status, backoff)
             await self.end(STOP_SECONDS)
@@ -170,8 +170,8 @@ class ChildProcess:
             return where
         status = await self._process.wait()
         await self._read_to_the_end()
-        last_word = self.log.last_word if self.log is not None else ""
-        raise guard.CommandFailure(last_word or f"{self._name} failed to start, with status {status}{self._see()}")
+        exit_error = self.log.exit_error if self.log is not None else ""
+        raise guard.CommandFailure(exit_error or f"{self._name} failed to start, with status {status}{self._see()}")
 
     def _continue(self, more: Mapping[str, str]) -> int:
         """Send a prepared process its variables. Returns the descriptor of the pipe for its ready message."""
@@ -222,9 +222,9 @@ class ChildProcess:
         return process
 
     async def _read_to_the_end(self) -> None:
-        """Read the rest of the child's output, for at most `LAST_WORD_SECONDS`: another process may hold the pipe."""
+        """Read the rest of the child's output, for at most `OUTPUT_SECONDS`: another process may hold the pipe."""
         if self._reader is not None:
-            await asyncio.wait([self._reader], timeout=LAST_WORD_SECONDS)
+            await asyncio.wait([self._reader], timeout=OUTPUT_SECONDS)
             self._reader.cancel()
 
     def _see(self) -> str:

@@ -28,8 +28,8 @@ _LENGTH = 4
 _STATUS_OF_A_DEFECT = 1
 # Sent to all processes of a service, of which the server ignores them.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Seconds between two looks whether a child that the server has left has ended.
-_LOOK_SECONDS = 0.05
+# Seconds between two polls for the end of a child that the server has left.
+_POLL_SECONDS = 0.05
 
 # Runs a child: gets its pipes, of which each is a descriptor by its name, and returns the exit status.
 Main = Callable[[Mapping[str, int]], int]
@@ -127,7 +127,7 @@ class ForkServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while any(map(_is_running, self._left)):  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_SECONDS)
+                    await asyncio.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """Let the server end."""

@@ -18,7 +18,7 @@ from cli.traffic.shapes import NumberRange
 from cli.traffic.target import PASSWORD, PATIENCE, LoginRefused, TrafficTarget
 from tidings.aio import service
 
-FOREVER = 10 * 365 * 86400.0
+MAX_SECONDS = 10 * 365 * 86400.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for each in (recording, teeing):
         each.add_argument("--socket", type=Path, required=True, help="path in TIDINGS_TAP of the Webapps")
-        each.add_argument("--seconds", type=float, default=FOREVER, help="duration in seconds (default: until Ctrl-C)")
+        each.add_argument(
+            "--seconds", type=float, default=MAX_SECONDS, help="duration in seconds (default: until Ctrl-C)"
+        )
     for each in (replaying, teeing):
         each.add_argument("--to", required=True, metavar="URL", help="the API of the other installation")
         each.add_argument("--user", default="admin", help=f"there, with the password in {PASSWORD} (admin)")
@@ -63,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         ("in_flight", 1, 100_000),
         ("count", 1, 10**9),
         ("limit", 1, 10**12),
-        ("seconds", 0, FOREVER),
+        ("seconds", 0, MAX_SECONDS),
     ):
         value = getattr(options, name, least)
         if not least <= value <= most:

@@ -48,7 +48,7 @@ def test_the_last_line_of_a_child_is_kept(tmp_path: Path) -> None:
     child = ChildLog(tmp_path / "x.log", lambda line: None)
     child.write(b"12:00:00.000 INFO    network x\ntidings network: 127.0.0.1:1 is in ")
     child.write(b"use\n")
-    assert child.last_word == "network: 127.0.0.1:1 is in use"
+    assert child.exit_error == "network: 127.0.0.1:1 is in use"
     child.close()
 
 
@@ -104,4 +104,4 @@ def test_a_failed_log_directory_is_reported_once_and_the_last_line_is_kept(tmp_p
     child.write(b"more\n")
     child.close()
     assert len(said) == 1
-    assert child.last_word == "network: no"
+    assert child.exit_error == "network: no"
