@@ -80,7 +80,7 @@ class WorkInProgress:
         if size > _LONGEST:
             text, size = text[:_LONGEST], _LONGEST
         self._buffer[: size + 1] = _LENGTHS[size] + text
-        crashpoints.reach(crashpoints.ITEM_IN_HAND, of)
+        crashpoints.reach(crashpoints.ITEM_IN_PROGRESS, of)
         return self
 
     def __enter__(self) -> Self:

@@ -30,7 +30,7 @@ ROTATED_AT_A_TIME = 50
 # Milliseconds: age at which lasting pre-keys are replaced, and retention of keys that are out of use.
 ROTATION_MS = 7 * 24 * 3600 * 1000
 KEPT_MS = 30 * 24 * 3600 * 1000
-KEYS_IN_A_SLICE = 50  # devices whose keys are generated without yielding to the event loop
+DEVICES_PER_ITERATION = 50  # devices whose keys are generated without yielding to the event loop
 
 
 class DeviceRegistry:
@@ -180,7 +180,7 @@ class DeviceRegistry:
         for count, device in enumerate(devices, 1):
             kept = used[device.number]
             made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, lasting=True, used=kept))
-            if count % KEYS_IN_A_SLICE == 0:
+            if count % DEVICES_PER_ITERATION == 0:
                 await asyncio.sleep(0)
         await self._commit(devices, made)
         return made

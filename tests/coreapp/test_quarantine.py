@@ -19,7 +19,7 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.receiving.test_events import NUMBER, OTHER, TEXT, acknowledged, with_session
 from tests.database_triggers import refused_rows
 from tidings.aio import crashpoints
-from tidings.aio.crashpoints import ITEM_IN_HAND
+from tidings.aio.crashpoints import ITEM_IN_PROGRESS
 from tidings.storage.business import callbacks, jobs, messages, quarantine, queue_views
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import MessageRow, Status
@@ -100,7 +100,7 @@ async def test_a_delivery_whose_handling_raises_is_quarantined_and_the_others_ar
     reach = crashpoints.reach
 
     def raising(name: str, of: str = "") -> None:
-        if name == ITEM_IN_HAND and of == OTHER:
+        if name == ITEM_IN_PROGRESS and of == OTHER:
             raise RuntimeError("a defect")
         reach(name, of)
 

@@ -47,7 +47,7 @@ ON_THE_PATH = (
     (crashpoints.AFTER_SEND_BEFORE_MARK, "coreapp", 6),
     (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "coreapp", 6),
     (crashpoints.AFTER_200_BEFORE_MARK, "coreapp", 40),
-    (crashpoints.ITEM_IN_HAND, "coreapp", 100),
+    (crashpoints.ITEM_IN_PROGRESS, "coreapp", 100),
     (crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW, "network", 6),
     (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, "network", 2),
     (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "robots", 6),
@@ -146,7 +146,7 @@ async def test_the_ledger_balances_after_20_deaths_at_a_point_of_the_path(
                 await dying
                 phase.trouble()
             await process.start()
-            if point == crashpoints.ITEM_IN_HAND:
+            if point == crashpoints.ITEM_IN_PROGRESS:
                 await _release(scene.installation)
         record(point, name, deaths.count)
 

@@ -85,7 +85,7 @@ async def test_a_row_that_kills_the_process_is_quarantined_after_3_attempts(tmp_
         coreapp = installation.processes["coreapp"]
 
         await coreapp.stop()
-        kills = {"TIDINGS_CRASH_AT": f"item-in-hand@{KILLER}"}
+        kills = {"TIDINGS_CRASH_AT": f"item-in-progress@{KILLER}"}
         async with restarted(coreapp, kills) as restarts:
             killer = await send(business, KILLER, "kills")
             others = {await send(business, number, f"beside {number}") for number in READERS}
@@ -133,7 +133,7 @@ async def test_a_delivery_that_kills_the_process_is_quarantined_after_3_attempts
             await coreapp.stop()
         finally:
             robots.resume()
-        kills = {"TIDINGS_CRASH_AT": f"item-in-hand@{ECHO}"}
+        kills = {"TIDINGS_CRASH_AT": f"item-in-progress@{ECHO}"}
         async with restarted(coreapp, kills) as restarts:
             # Two receipts, and the text.
             await polling.until(lambda: len(_quarantined(installation)) == 3, seconds=SECONDS)

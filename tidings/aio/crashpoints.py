@@ -26,7 +26,7 @@ AFTER_SHARDS_TAKEN = "after-shards-taken"
 AFTER_MOVED_PAGE = "after-moved-page"
 AFTER_NEW_LAYOUT = "after-new-layout"
 AFTER_SETTLED_PAGE = "after-settled-page"
-ITEM_IN_HAND = "item-in-hand"
+ITEM_IN_PROGRESS = "item-in-progress"
 
 ALL = tuple(value for name, value in list(globals().items()) if name.isupper())
 

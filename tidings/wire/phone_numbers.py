@@ -10,9 +10,9 @@ import phonenumbers
 # The usual case takes one match: an optional plus, then 7 to 15 digits of which the first is not 0 (E.164).
 _PLAIN = re.compile(r"\+?([1-9][0-9]{6,14})")
 # Letterhead notation: a 0 in parentheses that is dialled within the country only.
-_TRUNK = re.compile(r"(?<=[0-9])(\s*)\(0\)")
+_TRUNK_PREFIX = re.compile(r"(?<=[0-9])(\s*)\(0\)")
 # International prefix of most countries.
-_ABROAD = re.compile(r"\s*00[1-9]")
+_INTERNATIONAL_PREFIX = re.compile(r"\s*00[1-9]")
 _PUNCTUATION = str.maketrans("", "", " -.()/\u00a0\u2011\u200e")
 
 
@@ -25,8 +25,8 @@ def normalise(text: str, region: str | None = None) -> str | None:
         return None
     if not text.isascii():
         text = _with_ascii_digits(text)
-    text = _TRUNK.sub("", text)
-    if _ABROAD.match(text):
+    text = _TRUNK_PREFIX.sub("", text)
+    if _INTERNATIONAL_PREFIX.match(text):
         text = "+" + text.lstrip()[2:]
     plain = _PLAIN.fullmatch(text.translate(_PUNCTUATION))
     if plain and (text.lstrip().startswith("+") or region is None):
