@@ -115,15 +115,15 @@ class FleetGroups:
 
     # Called by the message store and the links.
 
-    def keys_wanted(self, to_ask: Sequence[KeyWanted], to_give: Sequence[KeyWanted]) -> None:
+    def keys_wanted(self, keys_to_request: Sequence[KeyWanted], keys_to_send: Sequence[KeyWanted]) -> None:
         """Queue requests for missing keys, and answers to such requests.
 
-        to_ask: peers whose key we lack
-        to_give: peers that lack our key
+        keys_to_request: peers whose key we lack
+        keys_to_send: peers that lack our key
         """
-        for kind, wanted in (("ask", to_ask), ("give", to_give)):
+        for kind, wanted in (("request", keys_to_request), ("send", keys_to_send)):
             for device, peer, group in wanted:
-                self._want(kind, device, peer, group)
+                self._queue_key_work(kind, device, peer, group)
 
     def stale(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Queue a message that the network refused because the group has changed. It will be encrypted again."""
@@ -160,7 +160,7 @@ class FleetGroups:
         while self._key_requests:
             (kind, number, peer, group), device = next(iter(self._key_requests.items()))
             try:
-                await (self._request_key if kind == "ask" else self._send_key)(device, peer, group)
+                await (self._request_key if kind == "request" else self._send_key)(device, peer, group)
             except (NetworkAway, errors.NotStored):
                 return False
             except ClientError as error:
@@ -235,7 +235,7 @@ class FleetGroups:
         if distribution is not None:
             await self.sender.send_each(device, [peer], content.encode_sender_key(group, distribution))
 
-    def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
+    def _queue_key_work(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)
         if self.network is not None and len(self._key_requests) < MAX_KEY_REQUESTS and self._asked.take(key):
             self._key_requests[key] = device

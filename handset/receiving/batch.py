@@ -27,5 +27,5 @@ class InboundBatch:
         self.events: list[DeviceEvent] = []  # events for the application
         # (device, peer, whether the peer has replied on the present session) of sessions to replace
         self.to_renew: list[tuple[Device, str, bool]] = []
-        self.to_ask: list[KeyWanted] = []  # peers whose sender key of a group we lack
-        self.to_give: list[KeyWanted] = []  # peers that lack our sender key of a group
+        self.keys_to_request: list[KeyWanted] = []  # peers whose sender key of a group we lack
+        self.keys_to_send: list[KeyWanted] = []  # peers that lack our sender key of a group

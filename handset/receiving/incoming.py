@@ -49,7 +49,7 @@ class DeliveryHandler:
     first_messages: FirstMessages
     sender_keys: SenderKeyStore
     decide: Callable[[ReceivedMessage], Sequence[Action]]  # returns the application's actions for a message
-    may_ask: Callable[[PeerKey], bool]  # returns whether one more message may be requested from a peer
+    may_request: Callable[[PeerKey], bool]  # returns whether one more message may be requested from a peer
 
     async def handle(self, connection: Connection, delivery: Delivery) -> None:
         """Handle a delivery that is not in the inbox, unless an earlier one of this batch had the same message."""
@@ -220,7 +220,7 @@ class DeliveryHandler:
         if isinstance(control, content.SenderKey):
             await self.sender_keys.accept(connection, device.number, peer, control)
         else:
-            self.batch.to_give.append((device, peer, control.group))
+            self.batch.keys_to_send.append((device, peer, control.group))
 
     async def _follow_group(self, connection: Connection, delivery: Delivery) -> None:
         number, frame = delivery.device.number, delivery.frame
@@ -255,11 +255,11 @@ class DeliveryHandler:
         if not sessions.is_repairable(error):
             return
         if frame.kind == GROUP:
-            self.batch.to_ask.append((device, frame.sender, frame.group))
+            self.batch.keys_to_request.append((device, frame.sender, frame.group))
         else:
             record = self.batch.sessions.get(delivery.peer_key)
             self.batch.to_renew.append((device, frame.sender, record is None or not record.unacknowledged))
-            if self.may_ask(delivery.peer_key):
+            if self.may_request(delivery.peer_key):
                 self.batch.outbox.request_again(device, frame.sender, key[2])
 
     async def _new_identity(self, connection: Connection, device: Device, peer: str) -> None:

@@ -223,7 +223,7 @@ class MessageStore:
             first_messages=FirstMessages(self.context.sealer, named, accepted=accepted, batch=batch),
             sender_keys=self._sender_keys,
             decide=self.application.actions,
-            may_ask=self._requests.take,
+            may_request=self._requests.take,
         )
         results: list[Any] = []
         unhandled = set(new)
@@ -276,7 +276,7 @@ class MessageStore:
                 self.dispatcher.send_delayed(item.device, item.peer, RETRY)
         for renewal in batch.to_renew:
             self.renew_session(*renewal)
-        self.exchange_keys(batch.to_ask, batch.to_give)
+        self.exchange_keys(batch.keys_to_request, batch.keys_to_send)
         if self._has_maintenance:
             self._schedule_maintenance()
 
