@@ -108,7 +108,7 @@ class Demonstration:
         except TimeoutError:
             pass
         except httpx.TransportError as error:
-            raise guard.CommandFailure(f"the API does not answer: {error}") from error
+            raise guard.CommandFailure(f"the API does not respond: {error}") from error
         return self.missing()
 
     async def _wait_for_all(self) -> None:

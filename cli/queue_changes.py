@@ -173,7 +173,7 @@ class QueueChanges:
                 connection, shard, owner="tidings queue", address="", heartbeat_timeout=self.heartbeat_timeout
             )
             if lease is None:
-                raise guard.CommandFailure(f"the owner of shard {shard} does not answer: try again in a minute")
+                raise guard.CommandFailure(f"the owner of shard {shard} does not respond: try again in a minute")
             changed = await work(connection)
             await shards.release(connection, lease)
             return changed

@@ -310,7 +310,7 @@ class FleetLink(DeviceListener[OutboxRow]):
             async with asyncio.timeout(FETCH_SECONDS):
                 return await self._connection.fetch(device.number, peers)
         except (ClientError, TimeoutError) as error:
-            raise NetworkAway(str(error) or "the network did not answer") from error
+            raise NetworkAway(str(error) or "the network did not respond") from error
 
     # Called by the connection.
 

@@ -135,7 +135,7 @@ def map_errors(app: FastAPI) -> None:
             log.error("request.failed", extra={"path": request.url.path}, exc_info=error)
             return error_response(errors.RequestError(_OUR_FAULT))
         log.warning("request.unavailable", extra={"path": request.url.path, "error": repr(error)[:200]})
-        return error_response(errors.Unavailable("the database does not answer"))
+        return error_response(errors.Unavailable("the database does not respond"))
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         return error_response(errors.RequestError(_OUR_FAULT))

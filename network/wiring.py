@@ -253,4 +253,4 @@ async def _reach(server: RedisClient, membership: NodeMembership) -> None:
 
 
 def _redis_away(error: RedisAway) -> CannotJoin:
-    return CannotJoin(f"TIDINGS_REDIS_URL: Redis does not answer: {error}")
+    return CannotJoin(f"TIDINGS_REDIS_URL: Redis does not respond: {error}")

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     except aiohttp.ClientError as error:
         raise guard.CommandFailure(f"{options.to}: {error}") from error
     except TimeoutError as error:
-        raise guard.CommandFailure(f"{options.to}: no answer within {PATIENCE:g} s") from error
+        raise guard.CommandFailure(f"{options.to}: no response within {PATIENCE:g} s") from error
     except msgspec.DecodeError as error:
         raise guard.CommandFailure(f"{options.file}: {error}") from error
 

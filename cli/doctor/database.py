@@ -40,7 +40,7 @@ class Reachable:
             return [error(self.name, f"{where}: {reason}", remedy)]
         took = (time.monotonic() - started) * 1000
         over = f", {server.cipher}" if server.cipher else ""
-        found = [fine(self.name, f"{where} answers in {took:.0f} ms: {server.version}{over}")]
+        found = [fine(self.name, f"{where} responds in {took:.0f} ms: {server.version}{over}")]
         if self._database.settings.tls is not None and not server.cipher:
             found.append(error(self.name, f"{where} is reached without TLS", "set WA_DB_SSL_CA"))
         return found

@@ -42,7 +42,7 @@ class NetworkHttp:
             remedy = "set TIDINGS_NETWORK_CA to the authority of its certificate, or give it one for this name"
             return [error(self.name, f"{self._url}: {tls.describe(failure)}", remedy)]
         except OSError as failure:  # TimeoutError is one
-            why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
+            why = f"no response within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
             return [error(self.name, f"{self._url}: {why}", REMEDY)]
         found = [self._evaluate(answer)]
         if answer.date is not None:
@@ -52,7 +52,7 @@ class NetworkHttp:
         return found
 
     def _evaluate(self, answer: http_probe.ProbeResponse) -> Finding:
-        text = f"{self._url} answers in {answer.answered * 1000:.0f} ms" + (f", {answer.tls}" if answer.tls else "")
+        text = f"{self._url} responds in {answer.answered * 1000:.0f} ms" + (f", {answer.tls}" if answer.tls else "")
         if answer.status == 200:
             return fine(self.name, f"{text}: healthy")
         if answer.status == 503:

@@ -58,7 +58,7 @@ class RedisServer:
             return [error(self.name, f"{shown}: {str(failure)[:200] or type(failure).__name__}", remedy)]
         finally:
             await client.aclose()
-        return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(info)}"), *self.evaluate(info)]
+        return [fine(self.name, f"{shown} responds in {took:.0f} ms: {_version(info)}"), *self.evaluate(info)]
 
     def _make_client(self, address: RedisUrl) -> Redis:
         tls = {"ssl_ca_certs": self._authorities} if self._authorities and address.is_secure else {}

@@ -66,7 +66,7 @@ class WebhookCheck:
         except ValueError as failure:
             return [error(self.name, str(failure), "set another URL")]
         except OSError as failure:
-            why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
+            why = f"no response within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
             remedy = "check that it runs and is reachable from this machine"
             return [error(self.name, f"{target.shown}: {why}", remedy)]
         return self.evaluate(target.shown, answer)

@@ -176,7 +176,7 @@ class _Link:
         except (OSError, TimeoutError, RedisAway, NodeAway) as error:
             self._retry_at = loop.time() + RETRY_SECONDS
             self._failed(error)
-            raise NodeAway(str(error) or "it does not answer") from error
+            raise NodeAway(str(error) or "it does not respond") from error
         finally:
             self._response = None
         if self._is_away:

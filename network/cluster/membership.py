@@ -24,7 +24,7 @@ from tidings.aio.membership import Membership
 log = logging.getLogger(__name__)
 
 NODES = Gauge("tidings_network_nodes", "Nodes of the network that this node knows, including itself")
-REDIS_UP = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
+REDIS_UP = Gauge("tidings_network_redis_up", "1 while Redis responds to this node")
 
 HEARTBEAT = 1.0  # Seconds between two heartbeats.
 # Seconds that the index of a silent node stays reserved; a node may be suspended for that long.

@@ -274,7 +274,7 @@ async def test_a_server_that_is_no_message_network_is_named_as_such() -> None:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         async with NetworkApi(f"http://127.0.0.1:{runner.addresses[0][1]}") as other:
-            with pytest.raises(errors.NetworkRefusal, match="does not answer like a message network: HTTP 404"):
+            with pytest.raises(errors.NetworkRefusal, match="does not respond like a message network: HTTP 404"):
                 await other.request_code("15550100001")
     finally:
         await runner.cleanup()

@@ -264,7 +264,7 @@ def test_a_key_command_has_no_shell_no_secrets_and_a_time_limit(
         of_coreapp(tmp_path / "data", TIDINGS_MASTER_KEY_COMMAND=f"echo {HEX}; echo {HEX}", **variables)
     monkeypatch.setattr(secret_sources, "COMMAND_SECONDS", 0.2)
     started = time.monotonic()
-    with pytest.raises(SettingsError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(SettingsError, match=r"no response within 0\.2 s"):
         of_coreapp(tmp_path / "data", TIDINGS_MASTER_KEY_COMMAND="sleep 60", **variables)
     assert time.monotonic() - started < 30
 

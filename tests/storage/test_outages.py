@@ -73,7 +73,7 @@ OUTAGES = {
     "no number": wrapped(pymysql.err.InterfaceError(0, "Not connected")),
     "out of step": wrapped(pymysql.err.InternalError("Packet sequence number wrong - got 3 expected 1")),
     "pool": sa.exc.TimeoutError("QueuePool limit reached"),
-    "unanswered": outages.Unanswered("no answer within 10 s"),
+    "unanswered": outages.Unanswered("no response within 10 s"),
     "no slot": outages.NoSlot("all 10 connections were in use for 5 s"),
     "reset": ConnectionResetError(),
     "cut off": asyncio.IncompleteReadError(b"", 4),

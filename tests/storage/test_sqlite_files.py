@@ -137,7 +137,7 @@ async def test_a_transaction_waits_for_a_locked_file_no_longer_than_its_own_limi
         await journal_mode(database)
         with reserved(tmp_path / "some.db") as holder:
             started = time.monotonic()
-            with pytest.raises(Exception, match=r"no answer within|locked") as caught:
+            with pytest.raises(Exception, match=r"no response within|locked") as caught:
                 async with database.transaction(seconds=1):
                     pass
             # SQLite's own limit is 30 s.

@@ -99,7 +99,7 @@ async def test_requests_in_flight_fail_when_the_connection_is_lost(
 async def test_an_unanswered_request_times_out_and_a_late_response_is_dropped(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+    with pytest.raises(TimeoutError, match=r"no response within 0\.01 s"):
         await requests.call(connection, core.GetHealth, timeout=0.01)
     assert not requests.resolve(1, core.Done(n=1))
     assert requests.in_flight == 0
@@ -112,9 +112,9 @@ async def test_each_call_has_its_own_time_and_may_wait_longer(
     first = await server.asked.get()
     more = [0.01, 0.02, 0.0]
     extended = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=0.01, longer=lambda: more.pop(0)))
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.02 s"):
+    with pytest.raises(TimeoutError, match=r"no response within 0\.02 s"):
         await requests.call(connection, core.GetHealth, timeout=0.02)
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.04 s"):
+    with pytest.raises(TimeoutError, match=r"no response within 0\.04 s"):
         await extended
     assert (more, requests.in_flight) == ([], 1)
     assert server.connection is not None

@@ -219,7 +219,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
                 response = await future
             result = response.reason if isinstance(response, device.Failed) else "ok"
         except TimeoutError as error:
-            raise NetworkSilent(f"no answer within {RESPONSE_SECONDS:g} s") from error
+            raise NetworkSilent(f"no response within {RESPONSE_SECONDS:g} s") from error
         finally:
             self._requests.pop(request.n, None)
             self._observed(call, result, started)

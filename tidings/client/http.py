@@ -333,7 +333,7 @@ def decode(content: bytes, shape: type[Shape]) -> Shape:
     try:
         return msgspec.json.decode(content, type=shape)
     except UNREADABLE as error:
-        raise NetworkAway(f"the server does not answer like a message network: {error}") from error
+        raise NetworkAway(f"the server does not respond like a message network: {error}") from error
 
 
 def _failure(status: int, content: bytes) -> ClientError:
@@ -341,6 +341,6 @@ def _failure(status: int, content: bytes) -> ClientError:
         failure = msgspec.json.decode(content, type=_Failure).error
     except UNREADABLE:
         failure = _Error(
-            detail=f"the server does not answer like a message network: HTTP {status}" if status < 500 else ""
+            detail=f"the server does not respond like a message network: HTTP {status}" if status < 500 else ""
         )
     return errors.from_response(status, failure.reason, failure.detail)

@@ -80,7 +80,7 @@ class Reconnecting(ABC):
                 if loop.time() - transport.last_received > SILENCE_SECONDS:
                     transport.abort("the network is silent")
                 elif self._is_stuck():
-                    transport.abort("the network does not answer")
+                    transport.abort("the network does not respond")
                 else:
                     transport.send(device.Ping())
         finally:

@@ -185,7 +185,7 @@ async def _ask_proxy(sock: socket.socket, proxy: urls.HttpTarget, address: Resol
         while not response.is_headed:
             part = await loop.sock_recv(sock, 4096)
             if not part:
-                raise ConnectionError("the proxy did not answer")
+                raise ConnectionError("the proxy did not respond")
             response.feed(part)
     finally:
         response.close()

@@ -79,7 +79,7 @@ class NameResolver:
         """
         if self._waiting >= self._max_waiting:
             REFUSED.inc()
-            raise TooManyLookups("too many name lookups are in progress: the resolver is slow or does not answer")
+            raise TooManyLookups("too many name lookups are in progress: the resolver is slow or does not respond")
         lookup = self._lookups.setdefault(host, _Lookup(host))
         future: asyncio.Future[Sequence[Resolved]] = asyncio.get_running_loop().create_future()
         lookup.waiting.add(future)

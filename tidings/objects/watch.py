@@ -55,7 +55,7 @@ class StoreWatch:
             self._checking = asyncio.create_task(self._identity.refresh(), name=self.name)
         done, _ = await asyncio.wait([self._checking], timeout=PATIENCE)
         if not done:
-            self._note(f"no answer within {PATIENCE:g} s")
+            self._note(f"no response within {PATIENCE:g} s")
             return
         check, self._checking = self._checking, None
         try:

@@ -81,7 +81,7 @@ class SecretSource:
                 raise SecretUnavailable(f"{self.name}: ended with status {running.returncode}")
             return found
         except (TimeoutError, subprocess.TimeoutExpired):
-            raise SecretUnavailable(f"{self.name}: no answer within {COMMAND_SECONDS:g} s") from None
+            raise SecretUnavailable(f"{self.name}: no response within {COMMAND_SECONDS:g} s") from None
         finally:
             # With all processes that it has started.
             with contextlib.suppress(ProcessLookupError):

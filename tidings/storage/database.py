@@ -247,7 +247,7 @@ class Database:
                 raise
             if loop.time() - started >= HANG_SECONDS:
                 self.suspect_connections()
-            raise outages.Unanswered(f"no answer within {loop.time() - started:.3g} s") from error
+            raise outages.Unanswered(f"no response within {loop.time() - started:.3g} s") from error
         finally:
             self._slots.release()
 

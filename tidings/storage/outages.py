@@ -40,7 +40,7 @@ async def within(seconds: float, answer: Awaitable[Value]) -> Value:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise Unanswered(f"no answer within {seconds:g} s") from error
+        raise Unanswered(f"no response within {seconds:g} s") from error
 
 
 # Attribute of an error: its commit may have succeeded.

@@ -120,7 +120,7 @@ class Requests(Generic[Response]):
                 call.ends_at = now + more
                 call.timeout += more
             else:
-                call.future.set_exception(TimeoutError(f"no answer within {call.timeout:g} s"))
+                call.future.set_exception(TimeoutError(f"no response within {call.timeout:g} s"))
         self._check_at = math.inf
         left = [call.ends_at for call in self._waiting.values() if not call.future.done()]
         if left:

@@ -21,7 +21,7 @@ class NoConnection(Exception):
 
 
 class NoResponse(Exception):
-    """The Coreapp does not answer. It is unknown whether it has processed the request."""
+    """The Coreapp does not respond. It is unknown whether it has processed the request."""
 
 
 async def call(
@@ -57,7 +57,7 @@ async def call(
             raise NoConnection(f"the Coreapp at {address} {core.EARLIER_RELEASE}")
         return await caller.requests.call(connection, make, timeout=RESPONSE_SECONDS)
     except (Disconnected, TimeoutError) as error:
-        raise NoResponse(f"the Coreapp at {address} does not answer: {error}") from error
+        raise NoResponse(f"the Coreapp at {address} does not respond: {error}") from error
     finally:
         connection.close("done")
 

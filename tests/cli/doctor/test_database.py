@@ -269,7 +269,7 @@ class FakeCoreapp:
         ("ours", "connected", Level.FINE, "ann is connected"),
         ("ours", "connecting", Level.ERROR, "ann is connecting"),
         ("ours", "elsewhere", Level.ERROR, "ann: the number is registered elsewhere"),
-        ("another", "connected", Level.ERROR, "does not answer"),
+        ("another", "connected", Level.ERROR, "does not respond"),
     ],
 )
 async def test_the_coreapp_check_requests_its_status_and_finds_a_wrong_link_key(

@@ -57,7 +57,7 @@ async def test_a_new_number_is_announced_once_to_each_although_the_network_was_a
     async def fail_at_the_second(phone: OpenPhone, chat: str, message: Content) -> str:
         announced.append(chat)
         if len(announced) == 2:
-            raise NetworkAway("the network did not answer")
+            raise NetworkAway("the network did not respond")
         return await send(phone, chat, message)
 
     monkeypatch.setattr(OpenPhone, "send", fail_at_the_second)
