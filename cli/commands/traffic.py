@@ -15,7 +15,7 @@ from cli import guard, process
 from cli.traffic import runs
 from cli.traffic.runs import Tee
 from cli.traffic.shapes import NumberRange
-from cli.traffic.target import PASSWORD, PATIENCE, LoginRefused, TrafficTarget
+from cli.traffic.target import PASSWORD, TIMEOUT, LoginRefused, TrafficTarget
 from tidings.aio import service
 
 MAX_SECONDS = 10 * 365 * 86400.0
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     except aiohttp.ClientError as error:
         raise guard.CommandFailure(f"{options.to}: {error}") from error
     except TimeoutError as error:
-        raise guard.CommandFailure(f"{options.to}: no response within {PATIENCE:g} s") from error
+        raise guard.CommandFailure(f"{options.to}: no response within {TIMEOUT:g} s") from error
     except msgspec.DecodeError as error:
         raise guard.CommandFailure(f"{options.file}: {error}") from error
 

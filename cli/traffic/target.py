@@ -15,7 +15,7 @@ import aiohttp
 
 PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
 # Timeout of a request, seconds.
-PATIENCE = 30.0
+TIMEOUT = 30.0
 # Number of latencies kept for the quantiles.
 KEPT = 100_000
 
@@ -47,7 +47,7 @@ class RequestStatistics:
 class TrafficTarget:
     """Asynchronous context manager that logs in and sends requests.
 
-    Entering it raises `LoginRefused` and `aiohttp.ClientError`. Leaving it waits at most `PATIENCE` seconds for
+    Entering it raises `LoginRefused` and `aiohttp.ClientError`. Leaving it waits at most `TIMEOUT` seconds for
     responses.
     """
 
@@ -62,7 +62,7 @@ class TrafficTarget:
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=PATIENCE), connector=aiohttp.TCPConnector(limit=self._in_flight)
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT), connector=aiohttp.TCPConnector(limit=self._in_flight)
         )
         try:
             await self._log_in()
@@ -73,7 +73,7 @@ class TrafficTarget:
 
     async def __aexit__(self, *error: object) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await asyncio.gather(*self._running, return_exceptions=True)
         for task in self._running:
             task.cancel()

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 # Seconds that a node has to process an announcement. A node silent for longer is considered dead, and clears its caches
 # when it notices that.
-PATIENCE = 3.0
+TIMEOUT = 3.0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class Announcements:
             for node in list(others):
                 if not self.outbox.put(node, frame):
                     self.incomplete = True
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await acknowledged.wait()
         except TimeoutError:
             self.incomplete = True

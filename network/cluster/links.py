@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 RECEIVED = Counter("tidings_network_node_frames_received_total", "Frames from other nodes")
 
 # Seconds that another node has to accept a connection, and then to confirm a batch.
-PATIENCE = 1.5
+TIMEOUT = 1.5
 # Seconds after a failure without a further attempt.
 RETRY_SECONDS = 0.25
 # Connections per second to the listener, with or without TLS handshakes, and connections at once.
@@ -165,13 +165,13 @@ class _Link:
         if loop.time() < self._retry_at:
             raise NodeAway("it was unreachable a moment ago")
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 connection = self._connection or await self._call()
             if connection is not self._connection:
                 raise NodeAway("it closed the connection at once")
             self._response = loop.create_future()
             connection.send(frames.FrameBatch(packet))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self._response
         except (OSError, TimeoutError, RedisAway, NodeAway) as error:
             self._retry_at = loop.time() + RETRY_SECONDS

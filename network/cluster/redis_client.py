@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 log = logging.getLogger(__name__)
 
 # Seconds for a command; then the caller continues without it.
-PATIENCE = 1.5
+TIMEOUT = 1.5
 # Commands in flight at a time to a Redis Cluster.
 PARALLEL = 64
 
@@ -86,8 +86,8 @@ class RedisClient:
 
     def _options(self, tries: int = 0) -> dict[str, Any]:
         options: dict[str, Any] = {
-            "socket_timeout": PATIENCE,
-            "socket_connect_timeout": PATIENCE,
+            "socket_timeout": TIMEOUT,
+            "socket_connect_timeout": TIMEOUT,
             # The caller decides whether to try again.
             "retry": Retry(NoBackoff(), tries),
         }

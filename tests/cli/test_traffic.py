@@ -209,7 +209,7 @@ async def test_a_recording_ends_with_an_error_when_the_disk_is_full(tmp_path: Pa
 
 
 def test_a_hung_target_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "PATIENCE", 0.2)
+    monkeypatch.setattr(target, "TIMEOUT", 0.2)
     parser = argparse.ArgumentParser()
     traffic.add_arguments(parser)
     with socket.create_server(("127.0.0.1", 0)) as silent:

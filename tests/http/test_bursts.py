@@ -147,7 +147,7 @@ async def test_1000_connections_beyond_the_waiting_limit_get_503(tls: Tls, secur
 async def test_over_tls_a_connection_that_has_waited_for_10_seconds_gets_503_with_retry_after(
     tls: Tls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "PATIENCE", 0.3)
+    monkeypatch.setattr(acceptor, "MAX_WAIT", 0.3)
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections=2)
     async with serve(limits=limits, clock=ManualClock(), tls=tls.server) as server, contextlib.AsyncExitStack() as held:
         await log_in(server, **tls.options)

@@ -173,7 +173,7 @@ async def test_a_batch_not_accepted_in_time_ends_the_link(
     pair: Pair, no_rest: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pair.me.say(OTHER, frames.Moved(1))
-    monkeypatch.setattr(links, "PATIENCE", 0.05)
+    monkeypatch.setattr(links, "TIMEOUT", 0.05)
     monkeypatch.setattr(wire.Connection, "send", lambda connection, frame: None)
     with pytest.raises(NodeAway):
         await pair.me.say(OTHER, frames.Moved(2))

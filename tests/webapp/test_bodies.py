@@ -159,7 +159,7 @@ async def test_a_chunked_body_is_refused_at_the_limit_and_uses_no_memory(api: Se
 async def test_a_body_that_never_arrives_gets_400_after_the_timeout(
     api: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webapp.http.bodies._PATIENCE", 0.05)
+    monkeypatch.setattr("webapp.http.bodies._TIMEOUT", 0.05)
     status, _, payload = await raw.exchange(api.port, _head(api, "Content-Length: 100"), b'{"to"')
     assert (status, payload["errors"][0]["code"]) == (400, 1025)
     assert "did not arrive" in payload["errors"][0]["details"]

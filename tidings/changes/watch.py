@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 # Time between two polls, seconds. A change is then effective in all processes within one second.
 INTERVAL = 0.5
 # Maximum duration of the reads of a poll, seconds.
-PATIENCE = 2.0
+TIMEOUT = 2.0
 
 Refresh = Callable[[], Awaitable[object]]
 PollHook = Callable[[Connection], Awaitable[None]]
@@ -58,7 +58,7 @@ class Watch:
 
     async def run_once(self) -> None:
         """Poll once. Raises the database's errors, or the first error of a refresh once all have been tried."""
-        async with self._database.reading(seconds=PATIENCE) as connection:
+        async with self._database.reading(seconds=TIMEOUT) as connection:
             versions = await changes.list_versions(connection)
             for hook in self._hooks:
                 await hook(connection)

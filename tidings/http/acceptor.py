@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 WAITED = Counter("tidings_unauthenticated_connections_waited_total", "Connections that waited before they were served")
 
 # Seconds that a connection may wait for a slot.
-PATIENCE = 10.0
+MAX_WAIT = 10.0
 # Connections refused per period of `_PERIOD` seconds; after that none is accepted until the period ends.
 _TURNED_AWAY, _PERIOD = 100, 0.05
 # Addresses whose waiting connections are tried in one pass, and seconds between two passes.
@@ -213,13 +213,13 @@ class HttpAcceptor(SocketServer):
 
     def _admit(self) -> None:
         self._next = None
-        expired = self._loop.time() - PATIENCE
+        expired = self._loop.time() - MAX_WAIT
         for _ in range(min(_TRIED, len(self._waiting))):
             key, queue = self._waiting.popitem(last=False)
             while queue:
                 first = queue[0]
                 if first.since < expired:
-                    self._refuse_connection(first, f"no slot became free within {PATIENCE:.0f} seconds")
+                    self._refuse_connection(first, f"no slot became free within {MAX_WAIT:.0f} seconds")
                 elif self._enter(first) is not None:
                     break
                 queue.popleft()

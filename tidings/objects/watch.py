@@ -19,7 +19,7 @@ AVAILABLE = Gauge("tidings_file_store_available", "Whether the file store is the
 # Seconds between two comparisons, of a directory and of a bucket, whose requests cost money.
 INTERVAL, BUCKET_INTERVAL = 2.0, 15.0
 # Seconds for one comparison: a network file system that hangs counts as away, too.
-PATIENCE = 5.0
+TIMEOUT = 5.0
 
 
 class StoreWatch:
@@ -49,13 +49,13 @@ class StoreWatch:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Compare once; wait at most `PATIENCE` seconds for the comparison."""
+        """Compare once; wait at most `TIMEOUT` seconds for the comparison."""
         # A read of a hung mount cannot be cancelled, so no second one is started.
         if self._checking is None:
             self._checking = asyncio.create_task(self._identity.refresh(), name=self.name)
-        done, _ = await asyncio.wait([self._checking], timeout=PATIENCE)
+        done, _ = await asyncio.wait([self._checking], timeout=TIMEOUT)
         if not done:
-            self._note(f"no response within {PATIENCE:g} s")
+            self._note(f"no response within {TIMEOUT:g} s")
             return
         check, self._checking = self._checking, None
         try:

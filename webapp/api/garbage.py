@@ -50,7 +50,7 @@ def describe(kind: str, state: Any) -> dict[str, Any]:
 log = logging.getLogger(__name__)
 
 # Seconds for which the response waits for each Coreapp to confirm the start.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 PROCESSING, FAILED = "processing", "failed"
 
@@ -75,7 +75,7 @@ class Collections:
             await coreapps.call_primary_repeatable(make, core.Done)
             states: dict[str, Any] = {"status": PROCESSING}
         else:
-            per_coreapp = await coreapps.call_each(make, core.Done, timeout=_PATIENCE)
+            per_coreapp = await coreapps.call_each(make, core.Done, timeout=_TIMEOUT)
             states = {
                 coreapp.name: {"status": FAILED if isinstance(response, CoreappAway) else PROCESSING}
                 for coreapp, response in per_coreapp

@@ -35,7 +35,7 @@ class SupportResponse(pydantic.BaseModel):
 
 
 # Seconds that each Coreapp has to respond.
-_PATIENCE = 3.0
+_TIMEOUT = 3.0
 # Stores of the On-Premises API. Here they are tables of one family with one revision.
 _STORES = ("axolotl", "callback", "cluster", "config", "contact", "jobqueue", "message")
 
@@ -57,7 +57,7 @@ class Support:
         common = await self._common(caller)
         coreapps, account = self._coreapps.of(caller.account), caller.account
         health_of_each = await coreapps.call_each(
-            lambda n: core.GetHealth(n=n, account=account), core.Health, timeout=_PATIENCE
+            lambda n: core.GetHealth(n=n, account=account), core.Health, timeout=_TIMEOUT
         )
         if len(health_of_each) <= 1:
             return common | {

@@ -86,7 +86,7 @@ def unreadable(words: str) -> str:
 
 
 # Seconds in which a body must arrive.
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 # Maximum number of entries in `errors` of one response.
 _MAX_PROBLEMS = 20
 # Maximum nesting of arrays and objects. No body of the API needs more, and later readers can handle it.
@@ -185,10 +185,10 @@ async def receive(request: Request, limit: int) -> bytes:
         # A timeout costs more than parsing the body of a message.
         return await _read(request, limit)
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             return await _read(request, limit)
     except TimeoutError:
-        raise InvalidRequest.because(INVALID_REQUEST, f"the body did not arrive within {_PATIENCE:.0f} s") from None
+        raise InvalidRequest.because(INVALID_REQUEST, f"the body did not arrive within {_TIMEOUT:.0f} s") from None
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 # Seconds between two blocks at least, and seconds that the database has for one. The second is short because requests
 # may be waiting.
-SPACING, PATIENCE = 0.02, 0.5
+SPACING, TIMEOUT = 0.02, 0.5
 
 BLOCKS = Counter(
     "tidings_api_rate_token_blocks_total", "Blocks of tokens taken from the shared rate limits", ["result"]
@@ -70,7 +70,7 @@ class TokenBlocks:
             return
         now = self._database_now() if self._database_now is not None else None
         try:
-            async with self._database.transaction(seconds=PATIENCE) as connection:
+            async with self._database.transaction(seconds=TIMEOUT) as connection:
                 given = await rate_limits.take(connection, [wanted for _, wanted in requests], now=now)
         except Exception as error:
             # Deadlocks are not retried either, so that waiting requests do not wait longer.

@@ -23,7 +23,7 @@ from webapp.http.errors import CoreappAway, InvalidRequest
 log = logging.getLogger(__name__)
 
 # Seconds for which the response waits for each Coreapp to apply new settings.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 
 class URLGuard(Protocol):
@@ -122,7 +122,7 @@ class AccountSettings:
 
     async def _notify(self, caller: Caller, keys: list[str]) -> None:
         responses = await self.coreapps.of(caller.account).call_all(
-            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
+            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_TIMEOUT
         )
         missed = sum(isinstance(response, CoreappAway) for response in responses)
         log.info(

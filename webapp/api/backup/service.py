@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _PURPOSE = "tidings backup"
 # Seconds for which the response waits for each Coreapp to apply the settings.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -93,7 +93,7 @@ class Backups:
                 raise DatabaseFailed() from error
             raise
         await self.coreapps.of(account).call_all(
-            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
+            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_TIMEOUT
         )
         log.info("backup.restored", extra={"username": caller.username})
 

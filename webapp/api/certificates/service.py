@@ -25,7 +25,7 @@ from webapp.http.tls import ServerTLS
 log = logging.getLogger(__name__)
 
 # Seconds for which the response waits for each Coreapp to apply a new authority.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -107,7 +107,7 @@ class Certificates:
 
     async def _notify(self, caller: Caller) -> None:
         await self.coreapps.of(caller.account).call_all(
-            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
+            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_TIMEOUT
         )
 
 

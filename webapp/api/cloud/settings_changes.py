@@ -14,7 +14,7 @@ from webapp.http.errors import CoreappAway
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds for which a call waits for each Coreapp to apply the change
+_TIMEOUT = 5.0  # seconds for which a call waits for each Coreapp to apply the change
 
 
 class SettingsChanges:
@@ -48,6 +48,6 @@ class SettingsChanges:
     async def _apply(self, account: str) -> int:
         """Have the Coreapps read the settings of a number. Returns the number of those that do not respond."""
         responses = await self._coreapps.of(account).call_all(
-            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
+            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_TIMEOUT
         )
         return sum(isinstance(response, CoreappAway) for response in responses)

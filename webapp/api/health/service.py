@@ -19,7 +19,7 @@ from webapp.http.errors import CoreappAway
 # Seconds after which a Coreapp that has not responded counts as unreachable.
 _TIMEOUT = 3.0
 # Seconds that the database has for optional details.
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 # Seconds. A check that takes longer than `_SOON`, because a Coreapp is busy, is awaited only when the last result is
 # older than `_RECENT`.
 _SOON, _RECENT = 0.02, 2.0
@@ -84,7 +84,7 @@ class HealthCheck:
         """
         block = self._coreapps.of(account).block if account else 0
         try:
-            layout = await self._database.query(lambda connection: layouts.find(connection, block), patience=_PATIENCE)
+            layout = await self._database.query(lambda connection: layouts.find(connection, block), patience=_TIMEOUT)
         except Exception as error:
             if not outages.is_outage(error):
                 raise

@@ -17,7 +17,7 @@ from webapp.coreapps.interfaces import AllCoreapps, Coreapps
 from webapp.http.errors import CoreappAway
 
 # Seconds that each Coreapp has to respond.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 # Seconds for which counts of the database are cached, because counting reads whole tables.
 CACHED_SECONDS = 15.0
 
@@ -46,7 +46,7 @@ class Stats:
         if len(coreapps.coreapps()) <= 1:
             only = await coreapps.call_primary_repeatable(lambda n: core.GetMetrics(n=n), core.Metrics)
             return {"": known.read_coreapp(only.text, account, block)}
-        responses = await coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
+        responses = await coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_TIMEOUT)
         return {
             coreapp.name: known.read_coreapp(response.text, account, block)
             for coreapp, response in responses

@@ -22,7 +22,7 @@ from webapp.http.errors import CoreappAway
 log = logging.getLogger(__name__)
 
 # Seconds that each Coreapp has to respond.
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 
 WEBAPP, COREAPP, NETWORK = "webapp", "coreapp", "network"
 # Kinds of processes that have no heartbeats in the tables, but a record in the data directory of their host.
@@ -77,7 +77,7 @@ class ProcessList:
 
     async def _health(self) -> Mapping[str, core.Health | None]:
         """Return the response of each Coreapp by its address; `None` when it did not respond."""
-        responses = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        responses = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT)
         return {
             coreapp.address: None if isinstance(response, CoreappAway) else response for coreapp, response in responses
         }

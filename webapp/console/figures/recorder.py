@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # Seconds between two readings, and readings that are kept: 30 minutes and the one before them.
 INTERVAL, KEPT = 15.0, 121
 # Seconds that each Coreapp has to respond.
-_PATIENCE = 3.0
+_TIMEOUT = 3.0
 
 ACCEPTED, DELIVERED, FAILED, CALLBACKS = "accepted", "delivered", "failed", "callbacks"
 SERIES = (ACCEPTED, DELIVERED, FAILED, CALLBACKS)
@@ -100,7 +100,7 @@ class FiguresRecorder:
 
     async def run_once(self) -> None:
         """Read the metrics of all Coreapps. One that does not respond is left out."""
-        found = await self._coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
+        found = await self._coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_TIMEOUT)
         counts: dict[tuple[str, str, str], float] = {}
         queues: dict[tuple[str, str, str], dict[str, float]] = {}
         for coreapp, response in found:
