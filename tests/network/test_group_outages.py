@@ -107,7 +107,7 @@ class BrokenCommits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
-        self.error: Exception = outages.Unanswered("no answer")
+        self.error: Exception = outages.DatabaseTimeout("no answer")
         begin, add = Database.transaction, group_messages.add
         keeping: set[int] = set()
 

@@ -115,7 +115,7 @@ async def test_an_announcement_whose_commit_lost_its_response_arrives_once(
             yield connection
         if inserted and not lost:
             lost.append(inserted[0].id)
-            raise outages.Unanswered("no answer")
+            raise outages.DatabaseTimeout("no answer")
 
     monkeypatch.setattr(mailbox, "insert", noted)
     monkeypatch.setattr(Database, "transaction", transaction)

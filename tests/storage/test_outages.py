@@ -73,8 +73,8 @@ OUTAGES = {
     "no number": wrapped(pymysql.err.InterfaceError(0, "Not connected")),
     "out of step": wrapped(pymysql.err.InternalError("Packet sequence number wrong - got 3 expected 1")),
     "pool": sa.exc.TimeoutError("QueuePool limit reached"),
-    "unanswered": outages.Unanswered("no response within 10 s"),
-    "no slot": outages.NoSlot("all 10 connections were in use for 5 s"),
+    "unanswered": outages.DatabaseTimeout("no response within 10 s"),
+    "no slot": outages.PoolExhausted("all 10 connections were in use for 5 s"),
     "reset": ConnectionResetError(),
     "cut off": asyncio.IncompleteReadError(b"", 4),
 }
@@ -251,7 +251,7 @@ async def test_locked_tables_are_an_outage_although_the_server_responds(server: 
     try:
         with locking.cursor() as cursor:
             cursor.execute("LOCK TABLES test_things WRITE, schema_business WRITE")
-        with pytest.raises(outages.Unanswered):
+        with pytest.raises(outages.DatabaseTimeout):
             await insert(guest, "lost", patience=0.3)
         assert not await guest.is_alive(timeout=0.3)
     finally:
@@ -307,10 +307,10 @@ async def test_a_hanging_server_delays_no_call_beyond_the_deadline(
 
     # More calls than connections: those that wait for a connection wait no longer than those that have one.
     results = await asyncio.gather(*(ask() for _ in range(8)), return_exceptions=True)
-    assert [type(result) for result in results] == [outages.Unanswered] * 2 + [outages.NoSlot] * 6
+    assert [type(result) for result in results] == [outages.DatabaseTimeout] * 2 + [outages.PoolExhausted] * 6
     assert 5.9 < loop.time() - started < 11.0
     started = loop.time()
-    with pytest.raises(outages.Unanswered):
+    with pytest.raises(outages.DatabaseTimeout):
         await insert(patient, "lost", patience=1.0)
     assert loop.time() - started < 5.0
     waiting = asyncio.create_task(insert(patient, "waits"))

@@ -39,7 +39,7 @@ async def hold(database: Database, held: asyncio.Barrier, release: asyncio.Event
 
 
 async def not_begun(transaction: contextlib.AbstractAsyncContextManager[Connection]) -> None:
-    with pytest.raises(outages.NoSlot):
+    with pytest.raises(outages.PoolExhausted):
         async with transaction:
             pytest.fail("there was no connection")
 

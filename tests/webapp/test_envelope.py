@@ -150,8 +150,8 @@ TEMPLATE = {"to": "15550110001", "type": "template", "template": {"name": "x", "
     ("error", "expected", "retry_after"),
     [
         (OUTAGE, (503, 1011), "1"),
-        (outages.Unanswered("no answer"), (503, 1011), "1"),
-        (outages.NoSlot("all in use"), (503, 1016), "1"),
+        (outages.DatabaseTimeout("no answer"), (503, 1011), "1"),
+        (outages.PoolExhausted("all in use"), (503, 1016), "1"),
         (UNKNOWN, (500, 1023), None),
         (REFUSED, (500, 1023), None),
     ],

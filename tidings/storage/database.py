@@ -120,8 +120,8 @@ class Database:
     ) -> AsyncIterator[AsyncConnection]:
         """Run the block in a writing transaction: committed at the end of the block, rolled back when it raises.
 
-        Raises `Unanswered` when it takes longer than `seconds` or the deadline, and `NoSlot` when all connections are
-        in use for half of that time.
+        Raises `DatabaseTimeout` when it takes longer than `seconds` or the deadline, and `PoolExhausted` when all
+        connections are in use for half of that time.
 
         about: metric label
         """
@@ -138,7 +138,7 @@ class Database:
                 committing = True
         except Exception as error:
             is_outage, is_conflict = outages.is_outage(error), outages.is_conflict(error)
-            if is_outage and not is_conflict and not isinstance(error, outages.NoSlot):
+            if is_outage and not is_conflict and not isinstance(error, outages.PoolExhausted):
                 self._failed_at = loop.time()
                 if committing:
                     outages.note_commit(error)
@@ -212,7 +212,7 @@ class Database:
         try:
             async with begin(seconds=timeout) as connection:
                 await connection.execute(sa.text(statement))
-        except outages.NoSlot:
+        except outages.PoolExhausted:
             # All connections are busy. The database is alive if one of their transactions has succeeded.
             return self._answered_at >= started
         except Exception as error:
@@ -247,12 +247,12 @@ class Database:
                 raise
             if loop.time() - started >= HANG_SECONDS:
                 self.suspect_connections()
-            raise outages.Unanswered(f"no response within {loop.time() - started:.3g} s") from error
+            raise outages.DatabaseTimeout(f"no response within {loop.time() - started:.3g} s") from error
         finally:
             self._slots.release()
 
     async def _take_slot(self, seconds: float) -> None:
-        """Wait for a free connection, at most for `SLOT_SHARE` of `seconds`. Raises `NoSlot`."""
+        """Wait for a free connection, at most for `SLOT_SHARE` of `seconds`. Raises `PoolExhausted`."""
         if not self._slots.locked():
             await self._slots.acquire()
             return
@@ -263,7 +263,7 @@ class Database:
         except TimeoutError:
             self._no_slots.inc()
             size = self.settings.pool_size
-            raise outages.NoSlot(f"all {size} connections were in use for {patience:.3g} s") from None
+            raise outages.PoolExhausted(f"all {size} connections were in use for {patience:.3g} s") from None
 
     async def _patiently(
         self,

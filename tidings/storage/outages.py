@@ -15,11 +15,11 @@ import pymysql
 import sqlalchemy as sa
 
 
-class Unanswered(sa.exc.TimeoutError):
+class DatabaseTimeout(sa.exc.TimeoutError):
     """The database did not respond within the time limit of a transaction. It is unknown whether a commit succeeded."""
 
 
-class NoSlot(sa.exc.TimeoutError):
+class PoolExhausted(sa.exc.TimeoutError):
     """Every connection of the pool was in use for the longest time that a transaction may wait; nothing was sent.
 
     This process is overloaded. The error gives no information about the database.
@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 async def within(seconds: float, answer: Awaitable[Value]) -> Value:
     """Await a query whose wait for other transactions counts towards the time limit.
 
-    Raises the query's errors, and `Unanswered` after `seconds` seconds.
+    Raises the query's errors, and `DatabaseTimeout` after `seconds` seconds.
     """
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -40,7 +40,7 @@ async def within(seconds: float, answer: Awaitable[Value]) -> Value:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise Unanswered(f"no response within {seconds:g} s") from error
+        raise DatabaseTimeout(f"no response within {seconds:g} s") from error
 
 
 # Attribute of an error: its commit may have succeeded.

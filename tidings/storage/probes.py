@@ -45,7 +45,7 @@ class Writes:
 
 
 async def server(database: Database, *, seconds: float) -> ServerVersion:
-    """Return the version of the server. Raises the database's errors, and `Unanswered` after `seconds` seconds."""
+    """Return the version of the server. Raises the database's errors, and `DatabaseTimeout` after `seconds` seconds."""
     async with database.reading(seconds=seconds) as connection:
         if connection.dialect.name == "sqlite":
             version = (await connection.exec_driver_sql("SELECT sqlite_version()")).scalar_one()

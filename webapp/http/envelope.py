@@ -185,7 +185,9 @@ def _of_database(error: Exception) -> APIError | None:
     """
     if outages.is_safe_to_retry(error):
         return (
-            Overloaded("all database connections are in use") if isinstance(error, outages.NoSlot) else DatabaseAway()
+            Overloaded("all database connections are in use")
+            if isinstance(error, outages.PoolExhausted)
+            else DatabaseAway()
         )
     return DatabaseFailed() if isinstance(error, DatabaseError) or outages.is_outage(error) else None
 
