@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from tidings.client.errors import NetworkAway, NetworkSilent, NetworkUnreached
+from tidings.client.errors import NetworkAway, NetworkTimeout, NetworkUnreached
 from tidings.storage.business import job_errors
 from tidings.storage.business.job_errors import JobError
 
@@ -34,7 +34,7 @@ def no_response(error: NetworkAway) -> str:
     """Return the reason why the network did not respond."""
     if isinstance(error, NetworkUnreached):
         return "the network cannot be reached, or this shard is not logged in to it"
-    if isinstance(error, NetworkSilent):
+    if isinstance(error, NetworkTimeout):
         return "the network does not respond in time"
     return "the network cannot respond at present"
 

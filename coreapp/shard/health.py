@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from coreapp.shard.open_shards import OpenShards
 from tidings.aio.probe import Probe
-from tidings.client.errors import NetworkAway, NetworkSilent
+from tidings.client.errors import NetworkAway, NetworkTimeout
 from tidings.client.http import NetworkApi
 from tidings.objects.watch import StoreWatch
 from tidings.observability.readiness import AWAY, OK
@@ -52,7 +52,7 @@ class Databases:
         """
         try:
             health = await self._network.health(seconds=TIMEOUT)
-        except NetworkSilent:
+        except NetworkTimeout:
             return core.NETWORK
         except NetworkAway:
             return ""

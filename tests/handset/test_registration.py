@@ -14,7 +14,7 @@ from handset.devices.row_sealer import RowSealer
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY
 from tests.manual_clock import ManualClock
-from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached, WrongCode
+from tidings.client.errors import ClientError, NetworkAway, NetworkTimeout, NetworkUnreached, WrongCode
 from tidings.client.http import NetworkApi
 from tidings.storage.handset import devices, prekeys
 from tidings.wire.registration import DeviceRegistration
@@ -41,7 +41,7 @@ class FailingApi(NetworkApi):
 @pytest.mark.parametrize(
     ("error", "kept"),
     [
-        (NetworkSilent("no response"), KEYS),
+        (NetworkTimeout("no response"), KEYS),
         (NetworkAway("the network is busy"), KEYS),
         (NetworkUnreached("no connection"), 0),
         (WrongCode("wrong_code"), 0),
@@ -92,9 +92,9 @@ async def test_keys_that_the_network_may_have_outlive_a_refusal(database_factory
     database = await database_factory("handset")
     context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
     device = keys.new_device(NUMBER)
-    async with FailingApi(NetworkSilent("no response"), WrongCode("wrong_code")) as api:
+    async with FailingApi(NetworkTimeout("no response"), WrongCode("wrong_code")) as api:
         registry = DeviceRegistry(context, api)
-        for expected in (NetworkSilent, WrongCode):
+        for expected in (NetworkTimeout, WrongCode):
             with pytest.raises(expected):
                 await registry.register(device, one_time=3, kyber_one_time=2, code="123456")
         await registry.register(device, one_time=3, kyber_one_time=2, code="654321")

@@ -19,7 +19,7 @@ import msgspec
 
 from tidings import e2ee
 from tidings.client import held_back
-from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkSilent, NetworkUnreached
+from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkTimeout, NetworkUnreached
 from tidings.client.held_back import HeldBack
 from tidings.client.listener import DeviceListener
 from tidings.client.reconnecting import Reconnecting
@@ -219,7 +219,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
                 response = await future
             result = response.reason if isinstance(response, device.Failed) else "ok"
         except TimeoutError as error:
-            raise NetworkSilent(f"no response within {RESPONSE_SECONDS:g} s") from error
+            raise NetworkTimeout(f"no response within {RESPONSE_SECONDS:g} s") from error
         finally:
             self._requests.pop(request.n, None)
             self._observed(call, result, started)

@@ -3,7 +3,7 @@
 ClientError
 ├── NetworkAway           unreachable, overloaded, or an invalid response: wait, then retry
 │   ├── NetworkUnreached  the request was not sent, so nothing was done: retry likewise
-│   ├── NetworkSilent     no response in time: whether the request was carried out is not known
+│   ├── NetworkTimeout     no response in time: whether the request was carried out is not known
 │   └── NetworkFull       no room for another file: retry much later
 ├── FileLost              ask the sender to send the file again
 ├── FileChanged           nothing of it is on the network: check the file, then send it again
@@ -36,7 +36,7 @@ class NetworkUnreached(NetworkAway):
     """There was no connection to the network: the request was not sent."""
 
 
-class NetworkSilent(NetworkAway):
+class NetworkTimeout(NetworkAway):
     """The network did not respond in time."""
 
 

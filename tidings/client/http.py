@@ -16,7 +16,7 @@ import msgspec
 import yarl
 
 from tidings.client import errors
-from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached
+from tidings.client.errors import ClientError, NetworkAway, NetworkTimeout, NetworkUnreached
 from tidings.wire import registration
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
@@ -115,7 +115,7 @@ class NetworkApi:
         await self.close()
 
     async def health(self, *, seconds: float) -> dict[str, Any]:
-        """Return the network's health report, also when it is unhealthy. Raises `NetworkSilent` after `seconds`."""
+        """Return the network's health report, also when it is unhealthy. Raises `NetworkTimeout` after `seconds`."""
         content = (await self._exchange("GET", "/health", {}, b"", seconds=seconds)).content
         return decode(content, dict[str, Any])
 
@@ -281,7 +281,7 @@ class NetworkApi:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NetworkUnreached(f"{where} ({error})") from None
         except TimeoutError:
-            raise NetworkSilent(f"{where} in time") from None
+            raise NetworkTimeout(f"{where} in time") from None
         except aiohttp.ClientError as error:
             raise NetworkAway(f"{where} ({str(error) or type(error).__name__})") from None
 
