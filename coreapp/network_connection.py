@@ -23,13 +23,13 @@ class NetworkConnection(Protocol):
         ...
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
-        """Return those of the numbers that are registered. One call at a time. Raises `NetworkAway`,
+        """Return those of the numbers that are registered. One call at a time. Raises `NetworkUnavailable`,
         `NetworkRefusal`.
         """
         ...
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Return a pre-key bundle for each number that is registered. Raises `NetworkAway`, `NetworkRefusal`."""
+        """Return a pre-key bundle for each number that is registered. Raises `NetworkUnavailable`, `NetworkRefusal`."""
         ...
 
     def send(self, envelope: device.Send) -> None:

@@ -21,7 +21,7 @@ from handset.sender import MessageSender
 from tidings import e2ee
 from tidings.aio.service import wait_for
 from tidings.client.connection import DeviceConnection
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 from tidings.client.http import NetworkApi
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial, FrameTransport
@@ -139,7 +139,7 @@ class Fleet:
     async def send(self, number: str, peer: str, text: str) -> str:
         """Send a text. Returns its id when it is committed to the outbox, whether the device is connected or not.
 
-        Raises `NoSuchNumber`, `NetworkAway` when there is no session and no bundle can be fetched, and
+        Raises `NoSuchNumber`, `NetworkUnavailable` when there is no session and no bundle can be fetched, and
         `NotStored`.
         """
         return await self._sender.send(self.devices[number], peer, content.encode_text(text))
@@ -154,7 +154,7 @@ class Fleet:
     async def send_to_group(self, number: str, group: str, message: Mapping[str, Any], name: str = "") -> str:
         """Send a content of any type to all participants of a group.
 
-        Returns its id when it is committed to the outbox. Raises `NoSuchGroup`, `NetworkAway` when participants
+        Returns its id when it is committed to the outbox. Raises `NoSuchGroup`, `NetworkUnavailable` when participants
         need the key and it cannot be sent, and `NotStored`.
         """
         return await self.groups.send(number, group, content.encode(message, name))
@@ -162,12 +162,12 @@ class Fleet:
     async def send_each(self, device: Device, peers: Sequence[str], plaintext: bytes) -> list[str]:
         """Send the same content to each peer individually. Returns the ids, without those of unregistered peers.
 
-        Raises `NetworkAway` and `NotStored`.
+        Raises `NetworkUnavailable` and `NotStored`.
         """
         return await self._sender.send_each(device, peers, plaintext)
 
     async def fetch_bundles(self, device: Device, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Return pre-key bundles of those peers that are registered. Raises `NetworkAway`."""
+        """Return pre-key bundles of those peers that are registered. Raises `NetworkUnavailable`."""
         return await self._link_of[device.number].fetch(device, peers)
 
     async def wait_until_sent(self) -> None:
@@ -303,14 +303,14 @@ class FleetLink(DeviceListener[OutboxRow]):
         self._connection.acknowledge(deliveries)
 
     async def fetch(self, device: Device, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Return pre-key bundles of those peers that are registered. Raises `NetworkAway`."""
+        """Return pre-key bundles of those peers that are registered. Raises `NetworkUnavailable`."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._connection.ready.wait()
             async with asyncio.timeout(FETCH_SECONDS):
                 return await self._connection.fetch(device.number, peers)
         except (ClientError, TimeoutError) as error:
-            raise NetworkAway(str(error) or "the network did not respond") from error
+            raise NetworkUnavailable(str(error) or "the network did not respond") from error
 
     # Called by the connection.
 

@@ -20,7 +20,7 @@ from tidings import e2ee
 from tidings.aio.service import Wakeup, wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.client import sender_keys
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 from tidings.client.groups import GroupApi
 from tidings.client.http import NetworkApi
 from tidings.storage.database import Connection
@@ -42,7 +42,7 @@ MAX_KEY_REQUESTS = (
 class FleetGroups:
     """Groups of a fleet's devices.
 
-    Methods that call the network raise `NetworkAway`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored`.
+    Methods that call the network raise `NetworkUnavailable`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored`.
     At most `MAX_KEY_REQUESTS` requests for keys wait in memory. Messages that the network refused as stale stay in the
     outbox, whose limit bounds them.
     """
@@ -111,7 +111,7 @@ class FleetGroups:
             if sent is not None:
                 return sent
             await self._prepare(device, group)
-        raise NetworkAway("the group changes faster than its key can be distributed")
+        raise NetworkUnavailable("the group changes faster than its key can be distributed")
 
     # Called by the message store and the links.
 
@@ -152,7 +152,7 @@ class FleetGroups:
         for key, (device, envelope) in list(self._stale.items()):
             try:
                 await self._send_again(device, envelope)
-            except (NetworkAway, errors.NotStored):
+            except (NetworkUnavailable, errors.NotStored):
                 return False
             except (ClientError, e2ee.E2EEError) as error:
                 self.sender.give_up(device, envelope, str(error))
@@ -161,7 +161,7 @@ class FleetGroups:
             (kind, number, peer, group), device = next(iter(self._key_requests.items()))
             try:
                 await (self._request_key if kind == "request" else self._send_key)(device, peer, group)
-            except (NetworkAway, errors.NotStored):
+            except (NetworkUnavailable, errors.NotStored):
                 return False
             except ClientError as error:
                 fields = {"number": number, "peer": peer, "group": group, "error": str(error)}
@@ -199,7 +199,7 @@ class FleetGroups:
                     async with asyncio.timeout(KEYS_SECONDS):
                         await self.sender.wait_until_gone(device, sent)
                 except TimeoutError as error:
-                    raise NetworkAway("the key could not be distributed to the members of the group") from error
+                    raise NetworkUnavailable("the key could not be distributed to the members of the group") from error
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
             await self.sender.do(
@@ -216,7 +216,7 @@ class FleetGroups:
                 self.sender.settle(envelope)
                 return
             await self._prepare(device, group)
-        raise NetworkAway("the group changes faster than its key can be distributed")
+        raise NetworkUnavailable("the group changes faster than its key can be distributed")
 
     async def _request_key(self, device: Device, peer: str, group: str) -> None:
         await self.sender.send_each(device, [peer], content.encode_sender_key_request(group))
@@ -246,7 +246,7 @@ class FleetGroups:
 
     def _api(self, device: Device) -> GroupApi:
         if self.network is None:
-            raise NetworkAway("this fleet cannot query groups from the network")
+            raise NetworkUnavailable("this fleet cannot query groups from the network")
         return GroupApi(self.network, device)
 
 

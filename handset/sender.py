@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 OPEN_SECONDS = 5.0  # seconds to wait for the store to open, before a send is given up
 
-# Arguments: requesting device and numbers. Returns the bundles of registered numbers. Raises `NetworkAway`.
+# Arguments: requesting device and numbers. Returns the bundles of registered numbers. Raises `NetworkUnavailable`.
 FetchBundles = Callable[[Device, Sequence[str]], Awaitable[Mapping[str, e2ee.PreKeyBundle]]]
 
 
@@ -47,7 +47,7 @@ class MessageSender:
     async def send(self, device: Device, peer: str, plaintext: bytes) -> str:
         """Send a message. Returns its id when it is committed to the outbox.
 
-        Raises `NoSuchNumber`, `NetworkAway` and `NotStored`.
+        Raises `NoSuchNumber`, `NetworkUnavailable` and `NotStored`.
         """
         if peer == device.number:
             raise errors.NoSuchNumber("a number cannot write to itself")
@@ -61,7 +61,7 @@ class MessageSender:
     async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
         """Send the same content to each peer individually. Returns the ids, without those of unregistered peers.
 
-        Raises `NetworkAway` and `NotStored`.
+        Raises `NetworkUnavailable` and `NotStored`.
         """
         store = await self._open_store()
         messages = [OutgoingMessage(device, peer, plaintext, resendable=False) for peer in peers]

@@ -15,7 +15,7 @@ from network.cluster.frames import Load
 from network.cluster.links import NodeLinks
 from network.cluster.membership import NodeMembership
 from network.cluster.node import ClusterNode
-from network.cluster.redis_client import RedisAway, RedisClient
+from network.cluster.redis_client import RedisClient, RedisUnavailable
 from network.connections.connections import Connections
 from network.context import NetworkContext
 from network.devices.registrations import Registrations
@@ -139,7 +139,7 @@ class Routing:
         except BaseException as error:
             links.close()
             await server.close()
-            if isinstance(error, RedisAway):
+            if isinstance(error, RedisUnavailable):
                 raise _redis_away(error) from error
             raise
         return context
@@ -245,12 +245,12 @@ async def _reach(server: RedisClient, membership: NodeMembership) -> None:
             await server.open()
             await membership.reserve()
             return
-        except RedisAway as error:
+        except RedisUnavailable as error:
             if loop.time() > deadline:
                 raise _redis_away(error) from error
             log.warning("redis.awaited", extra={"error": str(error)})
         await asyncio.sleep(RETRY_SECONDS)
 
 
-def _redis_away(error: RedisAway) -> CannotJoin:
+def _redis_away(error: RedisUnavailable) -> CannotJoin:
     return CannotJoin(f"TIDINGS_REDIS_URL: Redis does not respond: {error}")

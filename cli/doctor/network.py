@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from cli.doctor import certificates, clock, http_probe
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.client.errors import ClientError, NetworkAway, Unauthorized
+from tidings.client.errors import ClientError, NetworkUnavailable, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.net import tls
 
@@ -107,7 +107,7 @@ class NetworkKey:
             except Unauthorized as refusal:
                 remedy = "give network and Coreapp the same TIDINGS_REGISTRATION_KEY (and the Coreapp its certificate)"
                 return [error(self.name, f"the network refuses it: {refusal}", remedy)]
-            except NetworkAway as failure:
+            except NetworkUnavailable as failure:
                 return [warning(self.name, f"not known: {failure}", REMEDY)]
             except ClientError:
                 # Any other error concerns the empty list, so the key was accepted.

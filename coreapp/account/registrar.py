@@ -64,7 +64,8 @@ class Registrar:
         return await self._load(found, kept) if found is not None else None
 
     async def request_code(self) -> None:
-        """Request a registration code for the number from the network. Raises `NetworkAway` and `NetworkRefusal`.
+        """Request a registration code for the number from the network. Raises `NetworkUnavailable` and
+        `NetworkRefusal`.
 
         Sends the registration key, which a number of the business needs; tries without it if the network rejects the
         key.
@@ -77,8 +78,8 @@ class Registrar:
     async def register(self, lease: Lease, *, code: str = "", pin: str = "") -> None:
         """Generate the number's keys and register it.
 
-        Raises `LeaseLost`. After `NetworkUnreached` and `NetworkRefusal` nothing has changed. After `NetworkAway` the
-        outcome is unknown, and `finish` must determine it.
+        Raises `LeaseLost`. After `NetworkUnreached` and `NetworkRefusal` nothing has changed. After
+        `NetworkUnavailable` the outcome is unknown, and `finish` must determine it.
 
         code: registration code; empty to register by the registration key alone
         pin: opens and sets the number's registration lock
@@ -128,7 +129,8 @@ class Registrar:
     async def finish(self, lease: Lease) -> bool:
         """Finish a pending registration. Returns false if there was none.
 
-        Raises `LeaseLost`; `NetworkAway` if it must be tried again; `NetworkRefusal` if it was refused and is dropped.
+        Raises `LeaseLost`; `NetworkUnavailable` if it must be tried again; `NetworkRefusal` if it was refused and is
+        dropped.
         """
         async with self.database.reading() as connection:
             begun = await registrations.find_pending(connection, self.number)

@@ -17,8 +17,8 @@ from tidings.aio.service import Wakeup
 from tidings.client.errors import (
     ClientError,
     LockedNumber,
-    NetworkAway,
     NetworkRefusal,
+    NetworkUnavailable,
     NetworkUnreached,
     TooSoon,
     Unauthorized,
@@ -94,7 +94,7 @@ class AccountRequests:
                         self._device = await self._register(lease)
                     if self._device is not None:
                         return self._device
-                except NetworkAway as error:
+                except NetworkUnavailable as error:
                     log.warning("account.waiting_for_network", extra={"error": str(error)})
                     await service.wait_for(ended, RETRY_SECONDS)
                     continue
@@ -267,7 +267,7 @@ class AccountRequests:
         return await self._registrar.load()
 
     async def _register_again(self, lease: Lease, device: OwnDevice) -> OwnDevice | None:
-        """Register the number again under its present keys. Raises `NetworkAway` if it must be tried again."""
+        """Register the number again under its present keys. Raises `NetworkUnavailable` if it must be tried again."""
         try:
             await self._registrar.restore(lease, Keys.of(device))
         except NetworkRefusal as error:
@@ -287,7 +287,7 @@ class AccountRequests:
                 await self._registrar.restore(lease, restoration.keys)
         except (NetworkUnreached, NetworkRefusal) as error:
             _fail(restoration, _refusal(error))
-        except NetworkAway as error:
+        except NetworkUnavailable as error:
             log.warning("account.waiting_for_network", extra={"error": str(error)})
             self._unconfirmed = restoration
         except BaseException as error:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from tidings.aio import service
-from tidings.client.errors import NetworkAway, NetworkRefusal, NoSuchGroup
+from tidings.client.errors import NetworkRefusal, NetworkUnavailable, NoSuchGroup
 from tidings.client.groups import GroupApi
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import StoredGroup
@@ -75,13 +75,13 @@ class GroupReplicas:
             # A notice has arrived since the call, and may be newer than the response.
             try:
                 await self.refresh(group.id)
-            except NetworkAway:
+            except NetworkUnavailable:
                 self.refresh_soon(group.id)
         else:
             await self._write(group)
 
     async def refresh(self, group_id: str) -> StoredGroup | None:
-        """Fetch the group from the network and return it; None if it is unknown. Raises `NetworkAway`."""
+        """Fetch the group from the network and return it; None if it is unknown. Raises `NetworkUnavailable`."""
         while True:
             version = self._versions.get(group_id, 0)
             try:
@@ -92,7 +92,7 @@ class GroupReplicas:
                     return known
                 group = dataclasses.replace(known, is_member=False)
             except NetworkRefusal as refusal:
-                raise NetworkAway(f"{refusal.reason}: {refusal}") from refusal
+                raise NetworkUnavailable(f"{refusal.reason}: {refusal}") from refusal
             if version == self._versions.get(group_id, 0):
                 break
         await self._write(group)
@@ -124,7 +124,7 @@ class GroupReplicas:
         await service.cancel([*self._fetching.values(), *([self._syncing] if self._syncing else [])])
 
     async def sync(self) -> None:
-        """Fetch the groups that differ from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""
+        """Fetch the groups that differ from the network's list. Raises `NetworkUnavailable` and `NetworkRefusal`."""
         known = {group.id for group in self.list_groups()}
         listed = {group.id: group for group in await self.api.list_mine()}
         differing = [group.id for group in listed.values() if self._differs(group)]
@@ -144,7 +144,7 @@ class GroupReplicas:
             try:
                 await self.refresh(group_id)
                 return
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 log.warning("group.waiting", extra={"group": group_id, "error": str(error)})
             await service.wait_for(self._closing, RETRY_SECONDS)
 
@@ -153,7 +153,7 @@ class GroupReplicas:
             try:
                 await self.sync()
                 return
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 log.warning("groups.waiting", extra={"error": str(error)})
             except NetworkRefusal as error:
                 log.warning("groups.refused", extra={"error": str(error)})

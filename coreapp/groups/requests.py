@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.groups.replica import GroupReplicas
-from tidings.client.errors import NetworkAway, NetworkRefusal
+from tidings.client.errors import NetworkRefusal, NetworkUnavailable
 from tidings.client.groups import GroupApi
 from tidings.storage.business.groups import StoredGroup
 from tidings.wire import codes, core, groups
@@ -124,7 +124,7 @@ class GroupRequests:
 def _as_refusals() -> Iterator[None]:
     try:
         yield
-    except NetworkAway as error:
+    except NetworkUnavailable as error:
         log.warning("group.network_away", extra={"error": str(error)})
         raise RequestRefused(codes.INTERNAL_ERROR, "the network cannot be reached") from error
     except NetworkRefusal as error:

@@ -27,7 +27,7 @@ from coreapp.sending.wiring import Sending
 from tidings import e2ee
 from tidings.aio import crashpoints, service
 from tidings.client import sender_keys
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import StoredGroup
 from tidings.storage.business.jobs import Job, JobForm
@@ -217,14 +217,14 @@ class GroupSender:
             queue.is_due = False
             try:
                 queue.is_due = await self._run_round(queue) or queue.is_due
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 log.warning("group.waiting", extra={"group": queue.id, "error": str(error)})
                 self.sending.failures.note([job_id for job_id, _, _ in queue.waiting], failures.no_response(error))
                 await service.wait_for(self._closing, RETRY_SECONDS)
                 queue.is_due = True
 
     async def _run_round(self, queue: _GroupQueue) -> bool:
-        """Run one round. Returns whether there is more to do now. Raises `NetworkAway`."""
+        """Run one round. Returns whether there is more to do now. Raises `NetworkUnavailable`."""
         if not queue.waiting and not queue.is_key_requested:
             return False
         await self.keys.load((queue.id,))
@@ -258,7 +258,7 @@ class GroupSender:
         if group is None or (group.is_member and group.epoch <= queue.refused):
             group = await self.replicas.refresh(queue.id)
             if group is not None and group.is_member and group.epoch <= queue.refused:
-                raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no newer one yet")
+                raise NetworkUnavailable(f"epoch {group.epoch} is refused, and the group has no newer one yet")
         return group
 
     def _hand_over(

@@ -27,7 +27,7 @@ from coreapp.media.retry import LAST_ATTEMPT, GiveUpDownload, after_failure, del
 from coreapp.webhook import bodies, events, inbound
 from tidings import e2ee
 from tidings.aio import service
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 from tidings.media.errors import DiskFull
 from tidings.storage.business import media_downloads
 from tidings.storage.business.callbacks import CLOUD_MESSAGE, Callback
@@ -257,7 +257,7 @@ class Downloads:
             medium = await self.fetcher.fetch(download, message)
         except Exception as error:
             # An error about one file must not end the shard.
-            if not isinstance(error, DownloadFailed | NetworkAway | DiskFull | OSError):
+            if not isinstance(error, DownloadFailed | NetworkUnavailable | DiskFull | OSError):
                 log.exception("download.unexpected", extra={"id": download.id})
                 error = DownloadFailed("the file cannot be read", is_final=False)
             age = self.context.clock.now() - download.created_at / 1000

@@ -2,7 +2,7 @@
 
 MediaFailed      report to the business: this message cannot be sent
 SourceFailed     the same for one file, for all messages that name it; the caller knows the field
-DiskAway         retry: the disk is full or unusable now, which is no fault of the file
+DiskUnavailable         retry: the disk is full or unusable now, which is no fault of the file
 DownloadFailed   retry, or if that is no use, report to the business that the file is not available
 """
 
@@ -30,7 +30,7 @@ class SourceFailed(CoreappError):
         self.why = why
 
 
-class DiskAway(CoreappError):
+class DiskUnavailable(CoreappError):
     """The disk for media has no room or cannot be written now. The text is for the operator."""
 
 

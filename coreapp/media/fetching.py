@@ -18,7 +18,7 @@ from coreapp.webhook import inbound
 from tidings import e2ee
 from tidings.aio.clock import Clock
 from tidings.client import attachments
-from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unauthorized
+from tidings.client.errors import FileLost, NetworkRefusal, NetworkUnavailable, Unauthorized
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds, signatures
 from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
@@ -44,7 +44,8 @@ class Fetcher:
     async def fetch(self, download: Download, message: inbound.Inbound) -> MediaRow:
         """Download the file of a message. Returns its row; the file is on disk.
 
-        Raises `DownloadFailed`; `NetworkAway`, `DiskFull` and `OSError` if the network or the disk is unusable now.
+        Raises `DownloadFailed`; `NetworkUnavailable`, `DiskFull` and `OSError` if the network or the disk is unusable
+        now.
         """
         pointer, content = message.pointer, message.content
         if pointer is None or not isinstance(content, inbound.InboundMedia):
@@ -105,7 +106,7 @@ class Fetcher:
                 return await self.files.write(chunks, limit=kinds.MAX_SIZE, check=check)
         except Unauthorized as error:
             # Reopening the shard loads a new token.
-            raise NetworkAway(str(error)) from error
+            raise NetworkUnavailable(str(error)) from error
         except FileLost as error:
             raise DownloadFailed("the network does not have the file: HTTP 404", is_final=True) from error
         except NetworkRefusal as error:

@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.media.errors import DiskAway, SourceFailed
+from coreapp.media.errors import DiskUnavailable, SourceFailed
 from coreapp.media.pointers import MediaSource
 from coreapp.media.preparation import FoundMedia
 from coreapp.media.uploads import HeldUp, Uploader
@@ -100,7 +100,7 @@ class LinkedMedia:
         while True:
             try:
                 return await self._find(source, headers, held_up)
-            except DiskAway as error:
+            except DiskUnavailable as error:
                 # It waits without a slot, because a smaller file may still fit.
                 _log_disk(source, error)
                 held_up(failures.DISK_AWAY)
@@ -108,7 +108,7 @@ class LinkedMedia:
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 
     async def _find(self, source: MediaSource, headers: Mapping[str, str], held_up: HeldUp) -> FoundMedia:
-        """Fetch and upload the file once. Raises `SourceFailed` and `DiskAway`."""
+        """Fetch and upload the file once. Raises `SourceFailed` and `DiskUnavailable`."""
         from_host = self._hosts.setdefault(_host(source.link), asyncio.Semaphore(AT_ONCE_FROM_HOST))
         # The slot of the host comes first: fetches that wait for a busy host hold no global slot.
         async with contextlib.AsyncExitStack() as turn:
@@ -133,14 +133,14 @@ class LinkedMedia:
                     if failed.code != codes.NOT_FOUND:
                         raise
                     # It waited so long that it was deleted as an orphan. It is fetched again.
-                    raise DiskAway("the file was deleted while it waited") from None
+                    raise DiskUnavailable("the file was deleted while it waited") from None
                 finally:
                     await asyncio.shield(self._delete(stored))
         return FoundMedia(pointer, until)
 
     async def _until_room(self, source: MediaSource, held_up: HeldUp) -> None:
         """Wait while the disk has no free space. The slot is kept, because no other fetch could proceed; no server is
-        contacted. Raises `DiskAway`.
+        contacted. Raises `DiskUnavailable`.
         """
         delay = FIRST_WAIT_SECONDS
         while True:
@@ -148,7 +148,7 @@ class LinkedMedia:
                 if await asyncio.to_thread(self.files.free):
                     return
             except OSError as error:
-                raise DiskAway(repr(error)) from error
+                raise DiskUnavailable(repr(error)) from error
             _log_disk(source, DiskFull())
             held_up(failures.DISK_AWAY)
             await asyncio.sleep(delay)
@@ -194,7 +194,7 @@ class LinkedMedia:
             LINKS.labels("failed").inc()
             _log(source, started, failed.why)
             raise
-        except DiskAway:
+        except DiskUnavailable:
             LINKS.labels("disk").inc()
             raise
         LINKS.labels("fetched").inc()
@@ -213,7 +213,7 @@ class LinkedMedia:
         raise AssertionError("the last try returns or raises")
 
     async def _try(self, source: MediaSource, headers: Mapping[str, str], seconds: float) -> tuple[StoredObject, str]:
-        """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`, which permits a retry."""
+        """Fetch the file once. Raises `SourceFailed`, `DiskUnavailable` and `_TryAgain`, which permits a retry."""
         limit, timeout, disk = kinds.LIMITS[source.kind], self.context.settings.media_link_timeout, _DiskTime()
         try:
             async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as response:
@@ -243,24 +243,24 @@ class LinkedMedia:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
         except TimeoutError:
             if disk.seconds >= timeout / 2:
-                raise DiskAway(f"the disk took {disk.seconds:.1f} seconds") from None
+                raise DiskUnavailable(f"the disk took {disk.seconds:.1f} seconds") from None
             raise SourceFailed(
                 codes.MEDIA_DOWNLOAD, "link", f"could not be fetched within {timeout:g} seconds"
             ) from None
         except OSError as error:
             if _OURS & {error.errno, getattr(error.__cause__, "errno", None)}:
-                raise DiskAway(repr(error)) from error
+                raise DiskUnavailable(repr(error)) from error
             log.info("media.link_failed", extra={"origin": _origin(source.link), "error": repr(error)})
             raise _TryAgain(f"could not be fetched: {type(error).__name__}") from None
 
     async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _TypeDetector) -> StoredObject:
-        """Write the file. `chunks` must raise no `OSError`, so that each one comes from the disk. Raises `DiskAway`,
-        and the other errors of `chunks`.
+        """Write the file. `chunks` must raise no `OSError`, so that each one comes from the disk. Raises
+        `DiskUnavailable`, and the other errors of `chunks`.
         """
         try:
             return await self.files.write(chunks, limit=limit, check=check)
         except (DiskFull, OSError) as error:
-            raise DiskAway(str(error) or repr(error)) from error
+            raise DiskUnavailable(str(error) or repr(error)) from error
 
 
 class _TypeDetector:

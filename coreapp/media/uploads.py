@@ -14,7 +14,7 @@ from coreapp.media.errors import SourceFailed
 from coreapp.media.progress import ProgressLog
 from coreapp.sending import failures
 from tidings.client import attachments
-from tidings.client.errors import FileChanged, NetworkAway, NetworkRefusal, Unauthorized
+from tidings.client.errors import FileChanged, NetworkRefusal, NetworkUnavailable, Unauthorized
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import FileGone
@@ -69,11 +69,11 @@ class Uploader:
                     found = await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
                 UPLOADS.labels(kind, "stored").inc()
                 return found
-            except (NetworkAway, Unauthorized) as error:
+            except (NetworkUnavailable, Unauthorized) as error:
                 # Unauthorized: reopening the shard loads a new token.
                 UPLOADS.labels(kind, "away").inc()
                 log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
-                held_up(failures.no_response(error) if isinstance(error, NetworkAway) else failures.LOGGED_OUT)
+                held_up(failures.no_response(error) if isinstance(error, NetworkUnavailable) else failures.LOGGED_OUT)
             except NetworkRefusal as error:
                 UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})

@@ -26,7 +26,7 @@ from tidings import e2ee
 from tidings.aio import crashpoints, service
 from tidings.aio.batcher import Batcher, BatcherClosed
 from tidings.client import sessions
-from tidings.client.errors import NetworkAway, NetworkRefusal
+from tidings.client.errors import NetworkRefusal, NetworkUnavailable
 from tidings.storage.business.contacts import StoredContact
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.quarantine import Item, ItemKind
@@ -369,7 +369,7 @@ class Encryption:
         while not self._closing.is_set():
             try:
                 return await self.context.network_connection.fetch_bundles(peers)
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
                 held_up = [job.id for peer in peers for job, _ in self._waiting.get(peer, ())]
                 self.failures.note(held_up, failures.no_response(error))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from tidings.client.errors import NetworkAway, NetworkTimeout, NetworkUnreached
+from tidings.client.errors import NetworkTimeout, NetworkUnavailable, NetworkUnreached
 from tidings.storage.business import job_errors
 from tidings.storage.business.job_errors import JobError
 
@@ -30,7 +30,7 @@ DISK_AWAY = "the disk has no room for its file, or cannot be used at present"
 UNACKNOWLEDGED = "the connection to the network was lost before a response: the message is sent again"
 
 
-def no_response(error: NetworkAway) -> str:
+def no_response(error: NetworkUnavailable) -> str:
     """Return the reason why the network did not respond."""
     if isinstance(error, NetworkUnreached):
         return "the network cannot be reached, or this shard is not logged in to it"

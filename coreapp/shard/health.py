@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from coreapp.shard.open_shards import OpenShards
 from tidings.aio.probe import Probe
-from tidings.client.errors import NetworkAway, NetworkTimeout
+from tidings.client.errors import NetworkTimeout, NetworkUnavailable
 from tidings.client.http import NetworkApi
 from tidings.objects.watch import StoreWatch
 from tidings.observability.readiness import AWAY, OK
@@ -54,7 +54,7 @@ class Databases:
             health = await self._network.health(seconds=TIMEOUT)
         except NetworkTimeout:
             return core.NETWORK
-        except NetworkAway:
+        except NetworkUnavailable:
             return ""
         return "" if health.get("database", "ok") == "ok" else core.DATABASE
 

@@ -50,7 +50,8 @@ async def save(
 ) -> Path:
     """Download a file to a folder, under its name or its name with a number.
 
-    The file is saved completely or not at all. Raises `FileLost`, `NetworkAway`, `Unauthorized` and `CannotKeep`.
+    The file is saved completely or not at all. Raises `FileLost`, `NetworkUnavailable`, `Unauthorized` and
+    `CannotKeep`.
     """
     with _on_our_disk(folder), contextlib.ExitStack() as held:
         file, unfinished = await asyncio.to_thread(_begin, folder)
@@ -74,7 +75,7 @@ async def fetch(
 ) -> AsyncGenerator[bytes]:
     """Yield the chunks of a file, starting once the whole blob was authenticated.
 
-    Read them to the end, because an error may still be raised there. Raises `FileLost`, `NetworkAway`,
+    Read them to the end, because an error may still be raised there. Raises `FileLost`, `NetworkUnavailable`,
     `Unauthorized` and `OSError`.
 
     folder: for the blob while it is read; `None` for the system's directory of temporary files
@@ -104,7 +105,7 @@ async def upload(
 ) -> composing.Content:
     """Encrypt and upload a file, and compose the message that points to it.
 
-    Raises `BadFile`, `NetworkAway`, `NetworkFull` and `Unauthorized`.
+    Raises `BadFile`, `NetworkUnavailable`, `NetworkFull` and `Unauthorized`.
 
     kind: `image`, `video`, `audio`, `voice`, `document` or `sticker`; empty for the detected kind, or a document
         when the file is too large for that

@@ -42,7 +42,7 @@ class PreKeyRotation:
             await wait_for(stop, INTERVAL)
 
     async def run_once(self, stop: asyncio.Event) -> int:
-        """Rotate the keys of all devices that are due. Returns the number of devices. Raises `NetworkAway`."""
+        """Rotate the keys of all devices that are due. Returns the number of devices. Raises `NetworkUnavailable`."""
         rotated, after = 0, ""
         while not stop.is_set() and (page := await self.registry.list_due(after)):
             after = page[-1]

@@ -15,7 +15,7 @@ from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from tidings.aio.service import wait_for
-from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkUnreached
+from tidings.client.errors import NetworkRefusal, NetworkUnavailable, NetworkUnreached
 from tidings.client.http import MAX_BULK, NetworkApi
 from tidings.client.keys import KeySet
 from tidings.storage.handset import devices, prekeys
@@ -85,7 +85,7 @@ class DeviceRegistry:
                 # The network does not have these keys.
                 await self._discard(device, made)
             raise
-        except NetworkAway:
+        except NetworkUnavailable:
             self._unconfirmed[device.number] = made
             raise
         await self._save([device])
@@ -109,7 +109,7 @@ class DeviceRegistry:
                 try:
                     tokens = await self._api.register_many(bodies, registration_key)
                     break
-                except NetworkAway as error:
+                except NetworkUnavailable as error:
                     log.warning("registration.waiting", extra={"error": str(error)})
                     await wait_for(stop, delay)
                     delay = min(2 * delay, MAX_RETRY_SECONDS)
@@ -150,7 +150,7 @@ class DeviceRegistry:
 
         New keys count as out of use until the network confirms them. A rotation that is killed in between is repeated
         with other keys, and the first ones are kept in case the network has received them.
-        Returns the devices that the network refused. Raises `NetworkAway`.
+        Returns the devices that the network refused. Raises `NetworkUnavailable`.
         """
         used = await self._used(devices)
         made = [(device, keys.make(device, one_time=0, lasting=True, used=used[device.number])) for device in devices]

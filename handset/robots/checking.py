@@ -15,7 +15,7 @@ from handset.attachments import pointers, transfer
 from handset.attachments.pointers import AttachmentPointer
 from handset.devices.device import Device
 from tidings.aio.service import run_workers, wait_for
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 from tidings.client.http import NetworkApi
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class FileChecker:
                     async for _ in chunks:
                         pass
                 result, detail = "opened", ""
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 result, detail = "NetworkAway", str(error)
                 if attempt < ATTEMPTS and not await wait_for(stop, delay):
                     delay *= 2

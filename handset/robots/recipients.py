@@ -19,7 +19,7 @@ from handset.receiving.inbox import shown_after_restart
 from handset.robots.registrar import RobotRegistrar
 from handset.typing_peers import TypingPeers
 from tidings.client import attachments
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 from tidings.client.http import NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import UnusableType
@@ -32,7 +32,7 @@ from tidings.wire.recipients import RecipientDone, RecipientFailure, RecipientRe
 MAX_ENROLLED = 1000  # test numbers that one process registers; further ones are refused
 ENROL_SECONDS = 10.0  # seconds for the network to register a test number
 
-_AWAY = (NetworkAway, errors.NotStored)
+_AWAY = (NetworkUnavailable, errors.NotStored)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -155,7 +155,7 @@ class TestRecipients:
             async with asyncio.timeout(ENROL_SECONDS):
                 await self.registrar.register([device], asyncio.Event())
         except TimeoutError as error:
-            raise NetworkAway("the network did not register the number in time") from error
+            raise NetworkUnavailable("the network did not register the number in time") from error
         self.fleet.add(device)
         self._enrolled += 1
         return device

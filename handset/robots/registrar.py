@@ -13,7 +13,7 @@ from handset.devices.registration import DeviceRegistry
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour
 from tidings.aio.service import Wakeup, wait_for
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 from tidings.testing import numbers
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class RobotRegistrar:
             try:
                 await self.registry.block([device for device in blockers if device.token], self.block)
                 return
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 log.warning("blocking.waiting", extra={"error": str(error)})
                 await wait_for(stop, RETRY_SECONDS)
 

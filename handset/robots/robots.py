@@ -17,7 +17,7 @@ from handset.shown_log import ShownLog
 from handset.typing_peers import TypingPeers
 from tidings.aio.clock import SystemClock
 from tidings.aio.service import run_workers, wait_for
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 
 QUEUE_LIMIT = 10_000  # invitations; further ones are ignored
 ATTEMPTS = 10
@@ -56,7 +56,7 @@ class Invitations:
             for _ in range(ATTEMPTS):
                 try:
                     group = await self._groups.join(number, code)
-                except (NetworkAway, errors.NotStored):
+                except (NetworkUnavailable, errors.NotStored):
                     await wait_for(stop, RETRY_SECONDS)
                 except ClientError as error:
                     log.warning("group.not_joined", extra={"number": number, "error": str(error)})

@@ -27,7 +27,7 @@ from tidings.client import transports
 from tidings.client.errors import (
     ClientError,
     LockedNumber,
-    NetworkAway,
+    NetworkUnavailable,
     NumberOfBusiness,
     TooSoon,
     Unauthorized,
@@ -74,7 +74,7 @@ class NumberRegistration:
                     continue
                 await self._register(device, code=digits)
                 return True
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 if not was_away:
                     self.console.write(f"{sentence(error)}. Trying again.")
                 was_away = True

@@ -20,7 +20,7 @@ from handset.answers import InvalidAnswer
 from handset.web import conversation, entry, files, live, numbers, sessions, settings_page, strings
 from handset.web.sessions import PageSession
 from handset.web.site import NO_SESSION, ROOT, Handler, HandsetRequest, PageFailure, Site, sentence
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 from tidings.config.env import is_loopback
 from tidings.http.hosts import Hosts
 from tidings.media import kinds
@@ -197,7 +197,7 @@ async def _handle(handler: Handler, page: HandsetRequest) -> Response:
     """Call a handler. While the network or the store is away, the page keeps the form and offers to send it again."""
     try:
         return await handler(page)
-    except NetworkAway as error:
+    except NetworkUnavailable as error:
         text = f"{strings.AWAY} ({error})"
     except Exception as error:
         if not (isinstance(error, errors.NotStored | DatabaseError) or outages.is_outage(error)):

@@ -18,7 +18,7 @@ from handset.web import outgoing, recorder, strings, view
 from handset.web.phones import OpenPhone
 from handset.web.site import HandsetRequest, PageFailure, whole_number
 from handset.web.view import ShownConversation, ShownQuote
-from tidings.client.errors import ClientError, NetworkAway
+from tidings.client.errors import ClientError, NetworkUnavailable
 from tidings.e2ee import fingerprints
 from tidings.storage.handset import sessions
 from tidings.storage.handset.chats import ChatItemRow
@@ -125,7 +125,7 @@ async def send(page: HandsetRequest) -> Response:
         content = await outgoing.compose(page, phone, chat, answered[0] if answered is not None else None)
         await phone.send(chat, content)
     except (InvalidAnswer, ClientError) as error:
-        status = 503 if isinstance(error, NetworkAway | errors.NotStored) else 422
+        status = 503 if isinstance(error, NetworkUnavailable | errors.NotStored) else 422
         return await show(page, strings.NOT_SENT.format(reason=error), status)
     return _back(page, chat)
 

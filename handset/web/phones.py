@@ -265,7 +265,7 @@ class PhoneBook:
         """Open the phone of a number, which is registered first if it must be.
 
         Without a registration key and a code it raises `Unauthorized`: request a code with `request_code`.
-        Raises also `WrongCode`, `LockedNumber`, `WrongPin`, `PageLimit`, `AlreadyRunning` and `NetworkAway`.
+        Raises also `WrongCode`, `LockedNumber`, `WrongPin`, `PageLimit`, `AlreadyRunning` and `NetworkUnavailable`.
         """
         async with self._lock_of(number):
             if number in self.phones:
@@ -300,7 +300,7 @@ class PhoneBook:
         return await self.open(number, code=code, pin=pin)
 
     async def request_code(self, number: str) -> None:
-        """Make the network issue a registration code for a number. Raises `TooSoon` and `NetworkAway`."""
+        """Make the network issue a registration code for a number. Raises `TooSoon` and `NetworkUnavailable`."""
         await self.api.request_code(number)
 
     async def close(self, number: str) -> None:

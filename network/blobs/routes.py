@@ -22,7 +22,7 @@ from network.blobs.store import CHUNK, BlobStore, OpenBlob
 from network.directory.directory import Directory
 from network.errors import BadRequest, NotFound, RequestError, TooOften, Unavailable
 from tidings.aio.slots import Slots
-from tidings.media.errors import StoreAway
+from tidings.media.errors import StoreUnavailable
 from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class _FileResponse(Response):
                         chunk = await self._file.read(CHUNK) if sent < self._size else b""
                 if sent == self._size:
                     result = "sent"
-            except StoreAway as error:
+            except StoreUnavailable as error:
                 result = "store away"
                 log.error("blobs.store_away", extra={"error": repr(error)})
             except TimeoutError:

@@ -24,7 +24,7 @@ from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 from tidings.aio.quota import Quota, QuotaUsage
 from tidings.aio.service import wait_for
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreUnavailable
 from tidings.media.reading import MediaReader
 from tidings.objects.store import FileStore
 from tidings.storage import outages
@@ -220,7 +220,7 @@ class BlobStore:
             except DiskFull as error:
                 log.error("blobs.disk_full", extra={"store": self.files.location})
                 raise Full("the disk of the network is full; its operator must free space") from error
-            except StoreAway as error:
+            except StoreUnavailable as error:
                 raise self._away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             blob = Blob(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from network.cluster.frames import FromNode
 from network.cluster.membership import NodeMembership
 from network.cluster.outbox import Outbox
-from network.cluster.redis_client import RedisAway
+from network.cluster.redis_client import RedisUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Announcements:
         try:
             # Read the live nodes again: a node that joined just now may have read the previous state.
             await self.membership.beat()
-        except RedisAway:
+        except RedisUnavailable:
             # The links may work although Redis is away.
             self.incomplete = True
         others = set(self.membership.nodes) - {self.membership.me}

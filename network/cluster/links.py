@@ -23,7 +23,7 @@ from prometheus_client import Counter
 from network.cluster import frames
 from network.cluster.frames import FromNode, LinkAddress
 from network.cluster.membership import NodeMembership
-from network.cluster.redis_client import RedisAway
+from network.cluster.redis_client import RedisUnavailable
 from network.errors import CannotListen, NetworkError
 from network.settings import Cluster
 from tidings.net import tls, unauthenticated
@@ -47,7 +47,7 @@ CONNECTIONS, BURST = 50.0, 100.0
 Received = Callable[[str, FromNode], None]
 
 
-class NodeAway(NetworkError):
+class NodeUnavailable(NetworkError):
     """Another node cannot be reached or does not respond. Whether it has received the batch is unknown."""
 
 
@@ -120,7 +120,7 @@ class NodeLinks:
     async def post(self, node: str, packet: bytes) -> None:
         """Send a batch of encoded frames to another node; return when it has confirmed the batch.
 
-        Raises `NodeAway`, and `ValueError` for a batch that is too long.
+        Raises `NodeUnavailable`, and `ValueError` for a batch that is too long.
         """
         link = self._links.get(node)
         if link is None:
@@ -155,7 +155,7 @@ class _Link:
     _is_away: bool = False
 
     async def post(self, packet: bytes) -> None:
-        """Send one batch. Raises `NodeAway`."""
+        """Send one batch. Raises `NodeUnavailable`."""
         # After a node left and returned, a batch from before that may still be in progress.
         async with self._lock:
             await self._post(packet)
@@ -163,20 +163,20 @@ class _Link:
     async def _post(self, packet: bytes) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() < self._retry_at:
-            raise NodeAway("it was unreachable a moment ago")
+            raise NodeUnavailable("it was unreachable a moment ago")
         try:
             async with asyncio.timeout(TIMEOUT):
                 connection = self._connection or await self._call()
             if connection is not self._connection:
-                raise NodeAway("it closed the connection at once")
+                raise NodeUnavailable("it closed the connection at once")
             self._response = loop.create_future()
             connection.send(frames.FrameBatch(packet))
             async with asyncio.timeout(TIMEOUT):
                 await self._response
-        except (OSError, TimeoutError, RedisAway, NodeAway) as error:
+        except (OSError, TimeoutError, RedisUnavailable, NodeUnavailable) as error:
             self._retry_at = loop.time() + RETRY_SECONDS
             self._failed(error)
-            raise NodeAway(str(error) or "it does not respond") from error
+            raise NodeUnavailable(str(error) or "it does not respond") from error
         finally:
             self._response = None
         if self._is_away:
@@ -195,9 +195,9 @@ class _Link:
         try:
             found = await self.membership.find_link(self.node)
         except msgspec.MsgspecError as error:
-            raise NodeAway(f"it runs another version: {error}") from error
+            raise NodeUnavailable(f"it runs another version: {error}") from error
         if found is None:
-            raise NodeAway("it has published no address")
+            raise NodeUnavailable("it has published no address")
         return found
 
     def _failed(self, error: Exception) -> None:
@@ -217,7 +217,7 @@ class _Link:
 
     def _break(self, reason: str) -> None:
         if self._response is not None and not self._response.done():
-            self._response.set_exception(NodeAway(reason))
+            self._response.set_exception(NodeUnavailable(reason))
 
     # Events of the connection.
 

@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 
 from network.cluster import frames, scripts
 from network.cluster.frames import LinkAddress, Load
-from network.cluster.redis_client import RedisAway, RedisClient, Script
+from network.cluster.redis_client import RedisClient, RedisUnavailable, Script
 from network.cluster.shared_clock import SharedClock
 from network.routing.sequence import NODE_INDEXES
 from network.settings import Cluster
@@ -84,14 +84,14 @@ class NodeMembership(Membership):
         self._servers: tuple[bytes, frozenset[str]] | None = None
 
     async def reserve(self) -> None:
-        """Reserve an index. Raises `RedisAway`."""
+        """Reserve an index. Raises `RedisUnavailable`."""
         while True:
             self.node_index = secrets.randbelow(NODE_INDEXES)
             if await self._server.take(self._node_index_key, self.me, NODE_INDEX_SECONDS):
                 break
 
     async def join(self, link: LinkAddress) -> None:
-        """Join the cluster. Raises `RedisAway`."""
+        """Join the cluster. Raises `RedisUnavailable`."""
         self.link = link
         await self.beat()
         self._change = _NONE
@@ -107,7 +107,7 @@ class NodeMembership(Membership):
     async def find_link(self, node: str) -> LinkAddress | None:
         """Return the link address of another process; `None` when it has none.
 
-        Raises `RedisAway`, and `MsgspecError` for the address of a node with another version.
+        Raises `RedisUnavailable`, and `MsgspecError` for the address of a node with another version.
         """
         found = await self._server.get(self._link_key(node))
         return None if found is None else frames.decode_address(found)
@@ -128,7 +128,7 @@ class NodeMembership(Membership):
             await self._server.renew(self._node_index_key, self.me, NODE_INDEX_SECONDS)
 
     def missed(self, error: Exception) -> None:
-        if not isinstance(error, RedisAway):
+        if not isinstance(error, RedisUnavailable):
             raise error
         if self.is_redis_up:
             log.warning("redis.away", extra={"error": str(error)})
@@ -136,7 +136,7 @@ class NodeMembership(Membership):
         REDIS_UP.set(0)
 
     async def beat(self) -> None:
-        """Send a heartbeat and read the live nodes. Raises `RedisAway`."""
+        """Send a heartbeat and read the live nodes. Raises `RedisUnavailable`."""
         if self.link is not None:
             # Before other nodes learn of this process and have frames for it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)

@@ -16,7 +16,7 @@ from network.cluster.mailbox_polls import FilledMailboxes, MailboxPolls
 from network.cluster.membership import MembershipChange, NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import DevicePart, Presence
-from network.cluster.redis_client import RedisAway, RedisClient
+from network.cluster.redis_client import RedisClient, RedisUnavailable
 from network.cluster.token_checks import TokenChecks
 from network.directory.directory import Directory
 from network.directory.other_nodes import OtherNodes
@@ -78,7 +78,7 @@ class ClusterNode(OtherNodes):
         self.membership.on_change = self._changed
 
     async def join(self) -> None:
-        """Listen and join the cluster. Raises `CannotListen` and `RedisAway`."""
+        """Listen and join the cluster. Raises `CannotListen` and `RedisUnavailable`."""
         await self.membership.join(await self.links.open(self._received))
         self.exchange.relocation_check.joined()
 
@@ -152,7 +152,7 @@ class ClusterNode(OtherNodes):
             return False
         try:
             claims = await self.presence.find(number)
-        except (RedisAway, BatcherFull):
+        except (RedisUnavailable, BatcherFull):
             return False
         first = claims.get(0)
         return first is not None and login_epoch < first.login_epoch
@@ -163,7 +163,7 @@ class ClusterNode(OtherNodes):
         """
         try:
             found = await self.presence.find_all(numbers)
-        except (RedisAway, BatcherFull):
+        except (RedisUnavailable, BatcherFull):
             return frozenset(numbers)
         me = self.membership.me
         return frozenset(number for number, claims in found.items() if any(c.node != me for c in claims.values()))
@@ -294,7 +294,7 @@ class ClusterNode(OtherNodes):
         try:
             if unclaimed:
                 await self.presence.repeat_claims()
-        except (RedisAway, BatcherFull) as error:
+        except (RedisUnavailable, BatcherFull) as error:
             log.warning("claims.not_repeated", extra={"error": str(error)})
             # Flags that were set in the meantime stay set.
             self._announcements.incomplete |= incomplete

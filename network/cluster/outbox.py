@@ -11,7 +11,7 @@ from prometheus_client import Counter
 
 from network.cluster import frames
 from network.cluster.frames import FromNode
-from network.cluster.links import NodeAway, NodeLinks
+from network.cluster.links import NodeLinks, NodeUnavailable
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Outbox:
         """
         try:
             await self.links.post(node, frames.encode(part))
-        except NodeAway as error:
+        except NodeUnavailable as error:
             log.debug("packet.unsent", extra={"node": node, "frames": len(part), "error": str(error)})
             return "away"
         except Exception:

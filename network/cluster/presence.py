@@ -16,7 +16,7 @@ from prometheus_client import Counter
 from network.cluster import scripts
 from network.cluster.frames import Claim, Claims, decode_claim, decode_claims, encode_claim
 from network.cluster.membership import NodeMembership
-from network.cluster.redis_client import RedisAway, RedisClient, Script
+from network.cluster.redis_client import RedisClient, RedisUnavailable, Script
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.storage.database import pages
 from tidings.wire import device
@@ -123,7 +123,7 @@ class Presence:
         except Held:
             CLAIMED.labels("stale").inc()
             return False
-        except (RedisAway, BatcherFull):
+        except (RedisUnavailable, BatcherFull):
             # The claim is repeated when Redis is available again.
             self.unclaimed = True
             CLAIMED.labels("unclaimed").inc()
@@ -166,14 +166,14 @@ class Presence:
         return claim
 
     def find(self, number: str) -> asyncio.Future[Claims]:
-        """Return a future with the claims of a number, without those of dead nodes; it raises `RedisAway`.
+        """Return a future with the claims of a number, without those of dead nodes; it raises `RedisUnavailable`.
 
         Raises `BatcherFull`.
         """
         return self._lookups.put(number)
 
     async def find_all(self, numbers: Sequence[str]) -> dict[str, Claims]:
-        """Return the claims of many numbers. Raises `RedisAway` and `BatcherFull`."""
+        """Return the claims of many numbers. Raises `RedisUnavailable` and `BatcherFull`."""
         return dict(zip(numbers, await asyncio.gather(*map(self.find, numbers)), strict=True))
 
     async def renew(self) -> None:
@@ -187,12 +187,14 @@ class Presence:
                 lost = [one for one, is_kept in zip(page, are_kept, strict=True) if not is_kept]
                 await asyncio.gather(*[self._repeat_claim(device_part, claim) for device_part, claim in lost])
                 await asyncio.sleep(PAUSE)
-        except (RedisAway, BatcherFull) as error:
+        except (RedisUnavailable, BatcherFull) as error:
             log.warning("claims.not_renewed", extra={"error": str(error)})
             self.unclaimed = True
 
     async def repeat_claims(self) -> None:
-        """Repeat all claims of this node; a claim that another node made since stays in force. Raises `RedisAway`."""
+        """Repeat all claims of this node; a claim that another node made since stays in force. Raises
+        `RedisUnavailable`.
+        """
         for page in pages(self._all_held(), BATCH):
             await asyncio.gather(*[self._repeat_claim(device_part, claim) for device_part, claim in page])
 
@@ -222,7 +224,7 @@ class Presence:
                 del self._repeating[number]
 
     async def _put(self, device_part: DevicePart, claim: Claim, *, again: bool) -> None:
-        """Write a claim to Redis. Raises `Held` and `RedisAway`.
+        """Write a claim to Redis. Raises `Held` and `RedisUnavailable`.
 
         again: repeat a claim; a claim of another node wins.
         """
@@ -239,7 +241,7 @@ class Presence:
             if await self._is_there(holder.node):
                 raise Held
             dead |= {holder.node}
-        raise RedisAway("too many nodes have died")
+        raise RedisUnavailable("too many nodes have died")
 
     def _read_claims(self, number: str, fields: Sequence[bytes]) -> Sequence[tuple[int, Claim]]:
         """Return the claims that this node's claim has replaced, or the one that prevents it."""
@@ -271,7 +273,7 @@ class Presence:
                 _RELEASE,
                 [(self._key(number), (partition, encode_claim(claim))) for (number, partition), claim in claims],
             )
-        except RedisAway:
+        except RedisUnavailable:
             # The claims expire. Until then, nodes that forward to this one get `Moved` as the response.
             log.debug("claims.not_released", extra={"count": len(claims)})
         return [None] * len(claims)

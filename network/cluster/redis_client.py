@@ -31,7 +31,7 @@ TIMEOUT = 1.5
 PARALLEL = 64
 
 
-class RedisAway(NetworkError):
+class RedisUnavailable(NetworkError):
     """Redis does not respond or refuses the command: continue without it and try again later."""
 
 
@@ -44,7 +44,7 @@ class Script:
 
 
 class RedisClient:
-    """Connections to Redis. Every method raises `RedisAway`."""
+    """Connections to Redis. Every method raises `RedisUnavailable`."""
 
     def __init__(self, settings: Cluster) -> None:
         self._settings = settings
@@ -204,16 +204,18 @@ class _Unknown(Exception):
 
 
 def _read_hash(found: Mapping[bytes, bytes] | Exception) -> Mapping[bytes, bytes]:
-    """Return the fields that HGETALL returned. Raises `RedisAway` for any error other than a key that is not a hash."""
+    """Return the fields that HGETALL returned. Raises `RedisUnavailable` for any error other than a key that is not a
+    hash.
+    """
     if not isinstance(found, Exception):
         return found
     if isinstance(found, ResponseError) and str(found).startswith("WRONGTYPE"):
         return {}
-    raise RedisAway(type(found).__name__ + ": " + str(found)[:200]) from found
+    raise RedisUnavailable(type(found).__name__ + ": " + str(found)[:200]) from found
 
 
 async def _guard(call: Awaitable[Value], *passed: type[Exception]) -> Value:
-    """Run a command, and raise its errors as `RedisAway`.
+    """Run a command, and raise its errors as `RedisUnavailable`.
 
     passed: errors that the caller handles.
     """
@@ -225,4 +227,4 @@ async def _guard(call: Awaitable[Value], *passed: type[Exception]) -> Value:
         raise
     # The error of a Redis Cluster that cannot be reached, or lacks a hash slot, is not a `RedisError`.
     except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
-        raise RedisAway(type(error).__name__ + ": " + str(error)[:200]) from error
+        raise RedisUnavailable(type(error).__name__ + ": " + str(error)[:200]) from error

@@ -17,7 +17,7 @@ from network.cluster.location_cache import LocationCache
 from network.cluster.membership import NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
-from network.cluster.redis_client import RedisAway
+from network.cluster.redis_client import RedisUnavailable
 from network.routing.delivery_queue import EnvelopeOrigin
 from tidings.aio.batcher import BatcherFull
 from tidings.aio.clock import Clock
@@ -163,7 +163,7 @@ class RelocationCheck:
                 rows = {number: self._stored.pop(number) for number in numbers}
                 try:
                     found = await self.presence.find_all(numbers)
-                except (RedisAway, BatcherFull):
+                except (RedisUnavailable, BatcherFull):
                     self.lost_track = True
                     found = {}
                 for number, claims in found.items():

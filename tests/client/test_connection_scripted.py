@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.support import Recorder, ScriptedNetwork
 from tidings.client import connection, held_back
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 from tidings.wire import device
 from tidings.wire.connection import Handler
 
@@ -154,7 +154,7 @@ async def test_a_response_of_the_wrong_kind_counts_as_no_response(scripted: Scri
     scripted.answer = lambda frame: answer(frame.n) if isinstance(frame, device.Check) else welcome(frame)
     client = await client_of(scripted, ANN, observe=lambda call, result, seconds: calls.append((call, result)))
     async with client.running():
-        with pytest.raises(NetworkAway):
+        with pytest.raises(NetworkUnavailable):
             await client.connection.check(ANN, [BEN])
     assert [call for call, _ in calls[:2]] == ["login", "check"]
     assert calls[0][1] == "ok"

@@ -216,7 +216,7 @@ async def test_a_network_that_sends_no_response_raises_network_silent() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (503, errors.NetworkAway),
+        (503, errors.NetworkUnavailable),
         (507, errors.NetworkFull),
         (413, errors.NetworkRefusal),
         (403, errors.Unauthorized),
@@ -239,9 +239,9 @@ async def test_a_status_without_a_reason_maps_to_its_error(status: int, kind: ty
 async def test_an_invalid_response_is_reported_without_the_token(answer: bytes) -> None:
     device = unregistered_device()
     async with serving(answer) as url, NetworkApi(url) as api:
-        with pytest.raises(errors.NetworkAway) as up:
+        with pytest.raises(errors.NetworkUnavailable) as up:
             await api.upload_blob(device, pieces(b"ciphertext"), 10)
-        with pytest.raises(errors.NetworkAway) as down:
+        with pytest.raises(errors.NetworkUnavailable) as down:
             async with api.download_blob(device, "x") as chunks:
                 async for _ in chunks:
                     pass
@@ -284,9 +284,9 @@ async def test_a_server_that_is_no_message_network_is_named_as_such() -> None:
     ("status", "reason", "kind"),
     [
         (429, "rate_limited", errors.TooSoon),
-        (429, "", errors.NetworkAway),
-        (429, "slow_down", errors.NetworkAway),
-        (503, "", errors.NetworkAway),
+        (429, "", errors.NetworkUnavailable),
+        (429, "slow_down", errors.NetworkUnavailable),
+        (503, "", errors.NetworkUnavailable),
         (507, "", errors.NetworkFull),
         (403, "", errors.Unauthorized),
         (404, "no_such_group", errors.NoSuchGroup),
@@ -312,7 +312,7 @@ async def test_a_call_refused_because_of_unauthenticated_clients_counts_as_away(
         with pytest.raises(errors.Unauthorized):
             await other.count_keys(unregistered_device())
     async with NetworkApi(url) as api:
-        with pytest.raises(errors.NetworkAway):
+        with pytest.raises(errors.NetworkUnavailable):
             if call == "upload":
                 await api.upload_blob(device, pieces(b"content"), 7)
             elif call == "keys":

@@ -98,7 +98,7 @@ async def test_bytes_after_a_response_are_not_read_as_the_next_response() -> Non
     server = answering(KEPT + foreign)
     async with server.running() as api:
         for _ in range(2):
-            with contextlib.suppress(errors.NetworkAway):
+            with contextlib.suppress(errors.NetworkUnavailable):
                 assert await api.health(seconds=5) == {"database": "ok"}
     assert server.connections == 2
 
@@ -112,9 +112,9 @@ async def test_a_call_that_may_have_taken_effect_is_not_repeated() -> None:
         asked += 1
 
     async with Server(serve).running() as api:
-        with pytest.raises(errors.NetworkAway) as raised:
+        with pytest.raises(errors.NetworkUnavailable) as raised:
             await api.block(unregistered_device(), BEN)
-    assert type(raised.value) is errors.NetworkAway
+    assert type(raised.value) is errors.NetworkUnavailable
     assert asked == 1
 
 

@@ -37,7 +37,7 @@ from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import ADA, at_the_terminal, settings_for
 from tidings.aio.clock import SystemClock
 from tidings.client.attachments import CHUNK
-from tidings.client.errors import FileLost, NetworkAway
+from tidings.client.errors import FileLost, NetworkUnavailable
 from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
 from tidings.installation.settings import DatabaseSettings
@@ -208,9 +208,9 @@ async def test_an_unwritable_folder_and_an_unavailable_network_are_reported(
     with pytest.raises(errors.CannotKeep, match=r"cat\.png.*(exists|Not a directory)"):
         await transfer.save(api, device, pointer, path)
     await live_network.stop()
-    with pytest.raises(NetworkAway):
+    with pytest.raises(NetworkUnavailable):
         await transfer.save(api, device, pointer, tmp_path / "files")
-    with pytest.raises(NetworkAway):
+    with pytest.raises(NetworkUnavailable):
         await transfer.upload(api, device, path)
     assert list((tmp_path / "files").iterdir()) == []
 

@@ -14,7 +14,7 @@ from handset.devices.row_sealer import RowSealer
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY
 from tests.manual_clock import ManualClock
-from tidings.client.errors import ClientError, NetworkAway, NetworkTimeout, NetworkUnreached, WrongCode
+from tidings.client.errors import ClientError, NetworkTimeout, NetworkUnavailable, NetworkUnreached, WrongCode
 from tidings.client.http import NetworkApi
 from tidings.storage.handset import devices, prekeys
 from tidings.wire.registration import DeviceRegistration
@@ -42,7 +42,7 @@ class FailingApi(NetworkApi):
     ("error", "kept"),
     [
         (NetworkTimeout("no response"), KEYS),
-        (NetworkAway("the network is busy"), KEYS),
+        (NetworkUnavailable("the network is busy"), KEYS),
         (NetworkUnreached("no connection"), 0),
         (WrongCode("wrong_code"), 0),
     ],

@@ -19,7 +19,7 @@ from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.manual_clock import ManualClock
 from tidings import e2ee
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 from tidings.client.http import NetworkApi
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.database import Database
@@ -103,7 +103,7 @@ async def test_a_rotation_that_fails_before_its_upload_is_repeated(fleet: Fleet)
     fleet.clock.advance(WEEK + 1)
     async with NetworkApi("http://127.0.0.1:1") as away:
         rotation = PreKeyRotation(DeviceRegistry(fleet.context, away), fleet.devices)
-        with pytest.raises(NetworkAway):
+        with pytest.raises(NetworkUnavailable):
             await rotation.run_once(asyncio.Event())
     device = fleet.devices[NUMBERS[0]]
     assert len(await fleet.kept(device, prekeys.SIGNED)) == 2

@@ -9,11 +9,11 @@ from typing import Any
 
 from network.cluster import frames, presence
 from network.cluster.frames import Claim, FromNode, Load
-from network.cluster.links import NodeAway
+from network.cluster.links import NodeUnavailable
 from network.cluster.membership import MembershipChange, NodeMembership
 from network.cluster.node import ClusterNode
 from network.cluster.presence import Presence
-from network.cluster.redis_client import RedisAway, Script
+from network.cluster.redis_client import RedisUnavailable, Script
 from network.settings import Cluster, Limits
 from tests.manual_clock import ManualClock
 from tidings.wire import device
@@ -58,12 +58,12 @@ class PlayedLinks:
     async def post(self, node: str, packet: bytes) -> None:
         if self.away:
             self.away -= 1
-            raise NodeAway("played")
+            raise NodeUnavailable("played")
         self.taken += frames.decode(packet)
 
 
 def away() -> None:
-    raise RedisAway("played")
+    raise RedisUnavailable("played")
 
 
 def membership() -> types.SimpleNamespace:

@@ -11,10 +11,10 @@ from redis.exceptions import RedisClusterException, SlotNotCoveredError
 from network.cluster import frames, outbox, redis_client
 from network.cluster.forwards import Forwards, PendingForward
 from network.cluster.frames import FromNode
-from network.cluster.links import NodeAway
+from network.cluster.links import NodeUnavailable
 from network.cluster.membership import readable_loads
 from network.cluster.outbox import Outbox
-from network.cluster.redis_client import RedisAway
+from network.cluster.redis_client import RedisUnavailable
 from network.settings import Limits
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
@@ -31,7 +31,7 @@ class PlayedLinks:
 
     async def post(self, node: str, packet: bytes) -> None:
         if not self.takes:
-            raise NodeAway("played")
+            raise NodeUnavailable("played")
         self.takes -= 1
         self.taken += frames.decode(packet)
 
@@ -44,7 +44,7 @@ async def test_an_unreachable_redis_cluster_counts_as_redis_away(error: Exceptio
 
     connections = redis_client.RedisClient.__new__(redis_client.RedisClient)
     connections._client = Client()
-    with pytest.raises(RedisAway):
+    with pytest.raises(RedisUnavailable):
         await connections.read_fields("key")
 
 

@@ -12,8 +12,8 @@ import pytest
 from harness import metrics
 from network.cluster import frames, links
 from network.cluster.frames import FromNode, LinkAddress
-from network.cluster.links import NodeAway, NodeLinks
-from network.cluster.redis_client import RedisAway
+from network.cluster.links import NodeLinks, NodeUnavailable
+from network.cluster.redis_client import RedisUnavailable
 from network.errors import CannotListen
 from network.settings import Cluster
 from tests.authority import Authority
@@ -36,7 +36,7 @@ class PlayedMembership:
 
     async def find_link(self, node: str) -> LinkAddress | None:
         if self.is_away:
-            raise RedisAway("played")
+            raise RedisUnavailable("played")
         return self.addresses.get(node)
 
 
@@ -140,7 +140,7 @@ async def test_a_node_with_a_wrong_token_is_refused(pair: Pair, no_rest: None) -
     before = metrics.value("tidings_link_refused_total", why="wrong_key") or 0.0
     right = pair.me.membership.addresses[OTHER]
     pair.me.membership.addresses[OTHER] = LinkAddress(right.host, right.port, "an older node's, at the same port — ü")
-    with pytest.raises(NodeAway):
+    with pytest.raises(NodeUnavailable):
         await pair.me.say(OTHER, frames.Moved(1))
     assert pair.other.heard == []
     assert metrics.value("tidings_link_refused_total", why="wrong_key") == before + 1
@@ -175,7 +175,7 @@ async def test_a_batch_not_accepted_in_time_ends_the_link(
     await pair.me.say(OTHER, frames.Moved(1))
     monkeypatch.setattr(links, "TIMEOUT", 0.05)
     monkeypatch.setattr(wire.Connection, "send", lambda connection, frame: None)
-    with pytest.raises(NodeAway):
+    with pytest.raises(NodeUnavailable):
         await pair.me.say(OTHER, frames.Moved(2))
     monkeypatch.undo()
     monkeypatch.setattr(links, "RETRY_SECONDS", 0.0)
@@ -187,7 +187,7 @@ async def test_a_lost_connection_to_a_node_is_reestablished(pair: Pair, no_rest:
     await pair.me.say(OTHER, frames.Moved(1))
     (connection,) = pair.other.links._callers.values()
     connection.abort("played")
-    with pytest.raises(NodeAway):
+    with pytest.raises(NodeUnavailable):
         await pair.me.say(OTHER, frames.Moved(2))
         await pair.me.say(OTHER, frames.Moved(2))
     await pair.me.say(OTHER, frames.Moved(3))
@@ -196,10 +196,10 @@ async def test_a_lost_connection_to_a_node_is_reestablished(pair: Pair, no_rest:
 
 async def test_no_connection_is_attempted_for_a_while_after_a_failure(pair: Pair) -> None:
     pair.me.membership.is_away = True
-    with pytest.raises(NodeAway, match="played"):
+    with pytest.raises(NodeUnavailable, match="played"):
         await pair.me.say(OTHER, frames.Moved(1))
     pair.me.membership.is_away = False
-    with pytest.raises(NodeAway, match="a moment ago"):
+    with pytest.raises(NodeUnavailable, match="a moment ago"):
         await pair.me.say(OTHER, frames.Moved(1))
 
 
@@ -214,7 +214,7 @@ async def test_the_address_of_a_node_is_looked_up_once(pair: Pair) -> None:
 
 
 async def test_a_node_without_a_known_address_is_away(pair: Pair) -> None:
-    with pytest.raises(NodeAway, match="has published no address"):
+    with pytest.raises(NodeUnavailable, match="has published no address"):
         await pair.me.say("third.3", frames.Moved(1))
 
 
@@ -240,7 +240,7 @@ async def test_nodes_with_certificates_of_the_installation_connect(tmp_path: Pat
 async def test_a_node_without_a_certificate_of_the_installation_is_refused(tmp_path: Path, theirs: str) -> None:
     files = Authority("Another authority").files(tmp_path, "me", "me") if theirs != "none" else PLAIN
     pair = await Pair(files, Authority().files(tmp_path, "other", "other")).open()
-    with pytest.raises(NodeAway):
+    with pytest.raises(NodeUnavailable):
         await pair.me.say(OTHER, frames.Moved(1))
     assert pair.other.heard == []
     pair.close()

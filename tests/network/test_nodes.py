@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from harness import metrics, polling
 from harness.redis_server import RedisServer
-from network.cluster.links import NodeAway, NodeLinks
+from network.cluster.links import NodeLinks, NodeUnavailable
 from network.cluster.node import ClusterNode
 from network.cluster.presence import Presence
 from network.routing.shared_router import SharedRouter
@@ -220,7 +220,7 @@ async def test_a_registration_that_is_announced_late_disconnects_the_number(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cut(links: NodeLinks, node: str, packet: bytes) -> None:
-        raise NodeAway("played")
+        raise NodeUnavailable("played")
 
     await network.start()
     await network.register(ALICE, BOB)
@@ -428,7 +428,7 @@ async def test_nodes_that_cannot_reach_each_other_store_envelopes_and_recover(
     await talk(alice, bob, "before")
 
     async def cut(links: NodeLinks, node: str, packet: bytes) -> None:
-        raise NodeAway("played")
+        raise NodeUnavailable("played")
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(NodeLinks, "post", cut)

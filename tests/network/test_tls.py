@@ -13,7 +13,7 @@ import pytest
 from network.errors import CannotListen
 from tests.authority import Authority
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
-from tidings.client.errors import NetworkAway, Unauthorized
+from tidings.client.errors import NetworkUnavailable, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.client.memory_device import MemoryDevice
 from tidings.net import tls
@@ -86,7 +86,7 @@ async def test_only_the_registration_key_requires_a_client_certificate(network: 
     for key in (REGISTRATION_KEY, "wrong"):
         with pytest.raises(Unauthorized, match="only from clients with a certificate"):
             await Recipient(url, ALICE, bare).register(key)
-    with pytest.raises(NetworkAway):
+    with pytest.raises(NetworkUnavailable):
         await Recipient(url, ALICE, strange).register(REGISTRATION_KEY)
     async with NetworkApi(url, tls=bare) as api:
         with pytest.raises(Unauthorized, match="only from clients with a certificate"):

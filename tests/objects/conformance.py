@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
+from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreUnavailable, UnusableType
 from tidings.objects import identity
 from tidings.objects.identity import WrongStore
 from tidings.objects.store import FileStore, Marker, StoredObject
@@ -178,9 +178,9 @@ class FileStoreSuite:
         marker = await files.read_marker()
         assert marker is not None
         await files.write_marker(Marker("media", "of another", "database"))
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             await files.open("0" * 32)
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             await names(files)
         assert "another database" in await recorded.refresh()
         await files.write_marker(marker)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreUnavailable, UnusableType
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import BLOCK
 
@@ -293,6 +293,6 @@ async def test_a_planted_link_is_neither_listed_as_old_nor_written_through(
     assert await names(files) == []
     monkeypatch.setattr("secrets.token_hex", lambda size: "c" * 2 * size)
     (files.directory / f"{'c' * 32}.part").symlink_to(secret)
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnavailable):
         await files.write(chunks(b"content"), limit=BIG)
     assert secret.read_bytes() == b"secret"

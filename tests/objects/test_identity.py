@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.media.errors import FileGone, StoreAway
+from tidings.media.errors import FileGone, StoreUnavailable
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import MEDIA, StoreIdentity, WrongStore
 from tidings.objects.store import MARKER
@@ -148,11 +148,11 @@ async def test_a_missing_file_does_not_count_as_gone_while_the_marker_is_missing
         if there:
             # An empty mount point.
             (tmp_path / "media").mkdir()
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             place.store.open_file(stored.name)
         with pytest.raises(OSError):
             await place.store.write(chunks(b"abc"), limit=10)
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             assert [names async for names in place.store.list_old(time.time() + 1)] == []
     assert os.listdir(tmp_path / "media") == []
     shutil.rmtree(tmp_path / "media")
@@ -168,7 +168,7 @@ async def test_a_directory_that_disappears_during_a_write_keeps_nothing(database
         draft.write(bytes(300_000))
         (tmp_path / "media").rename(tmp_path / "away")
         (tmp_path / "media").mkdir()
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             draft.keep()
     assert os.listdir(tmp_path / "media") == []
 

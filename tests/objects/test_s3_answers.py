@@ -8,7 +8,7 @@ from typing import Any
 import botocore.exceptions
 import pytest
 
-from tidings.media.errors import StoreAway
+from tidings.media.errors import StoreUnavailable
 from tidings.objects.s3 import PART, S3Store
 from tidings.objects.s3_settings import S3Settings
 
@@ -40,5 +40,5 @@ async def test_an_upload_that_the_server_no_longer_knows_counts_as_an_outage() -
     async def pieces() -> AsyncIterator[bytes]:
         yield bytes(PART + 1)
 
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnavailable):
         await files.write(pieces(), limit=2 * PART)

@@ -18,7 +18,7 @@ from harness.s3_server import S3Server
 from tests.authority import Authority
 from tests.objects.conformance import BIG, MIB, TOMORROW, Again, FileStoreSuite, chunks, get, names, put
 from tests.s3.conftest import create, settings_of
-from tidings.media.errors import FileGone, StoreAway
+from tidings.media.errors import FileGone, StoreUnavailable
 from tidings.objects import s3 as implementation
 from tidings.objects.s3 import S3Store
 from tidings.objects.s3_settings import S3Settings
@@ -63,9 +63,9 @@ async def test_no_file_counts_as_gone_during_an_outage_and_all_return_afterwards
         s3.freeze()
     try:
         for call in (files.open(stored.name), put(files, b"y"), files.delete([deleted.name]), files.read_marker()):
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnavailable):
                 await call
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             await names(files)
     finally:
         if outage == "stopped":
@@ -83,9 +83,9 @@ async def test_a_missing_bucket_or_wrong_key_counts_as_an_outage(bucket: S3Setti
         dataclasses.replace(bucket, secret_access_key="wrong"),
     ):
         other = S3Store(wrong)
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             await other.open(stored.name)
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             await other.read_marker()
         await other.close()
 
@@ -104,7 +104,7 @@ async def test_reading_a_file_deleted_during_the_read_ends_with_an_error(files: 
     found = await files.open(stored.name)
     await files.delete([stored.name])
     await found.reader.read(MIB)
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnavailable):
         await found.reader.read(MIB)
     with pytest.raises(FileGone):
         await files.open(stored.name)
@@ -166,7 +166,7 @@ async def test_a_server_over_tls_is_verified_by_the_named_authority(tmp_path: Pa
         assert await get(files, stored.name) == bytes(9 * MIB)
         await files.close()
         distrusting = S3Store(dataclasses.replace(settings, authorities=other.authorities))
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             await put(distrusting, b"content")
         await distrusting.close()
     finally:

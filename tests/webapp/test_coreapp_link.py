@@ -17,7 +17,7 @@ from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp.coreapps import peer as peer_module
 from webapp.coreapps.shard_map import FixedShardMap
-from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, RequestTooLarge
+from webapp.http.errors import CoreappRefused, CoreappUnavailable, CoreappUnreachable, Overloaded, RequestTooLarge
 
 
 async def test_a_call_waits_for_a_coreapp_that_is_starting(link: Link) -> None:
@@ -82,7 +82,7 @@ async def test_the_connection_to_a_silent_coreapp_is_closed(
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.stands_still = True
-    with pytest.raises(CoreappAway, match="closed the connection before it responded: silent for"):
+    with pytest.raises(CoreappUnavailable, match="closed the connection before it responded: silent for"):
         await accept(links)
     await coreapp.until(lambda: coreapp.greetings == 2)
 
@@ -178,7 +178,7 @@ async def test_a_request_over_the_frame_limit_is_not_sent_and_others_continue(co
 async def test_a_request_without_a_response_times_out(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=0.2)
     coreapp.respond(core.AcceptMessage, lambda q: None)
-    with pytest.raises(CoreappAway, match="timed out"):
+    with pytest.raises(CoreappUnavailable, match="timed out"):
         await accept(links)
 
 
@@ -186,7 +186,7 @@ async def test_a_message_times_out_early_while_no_message_is_accepted(coreapp: F
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.2)
     coreapp.respond(core.AcceptMessage, lambda q: None)
     async with asyncio.timeout(5):
-        with pytest.raises(CoreappAway, match="timed out") as caught:
+        with pytest.raises(CoreappUnavailable, match="timed out") as caught:
             await accept(links)
     assert caught.value.problems[0].code == 1014, "it may be accepted yet"
     # The connection stays: other requests on it still get their responses.
@@ -211,7 +211,7 @@ async def test_a_slow_coreapp_that_accepts_messages_causes_no_early_timeout(core
 
 async def test_a_wrong_link_key_gets_no_connection(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), key="wrong", patience=0.3)
-    with pytest.raises(CoreappAway):
+    with pytest.raises(CoreappUnavailable):
         await accept(links)
     assert coreapp.greetings == 0
     assert not coreapp.requests
@@ -314,7 +314,7 @@ async def test_waiting_messages_go_to_the_coreapp_after_a_restart(
     await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 2)
     waiting = [asyncio.create_task(accept(links)) for _ in range(3)]
     await coreapp.stop()
-    with pytest.raises(CoreappAway):
+    with pytest.raises(CoreappUnavailable):
         await first
     coreapp.respond(core.AcceptMessage, lambda request: core.Accepted(request.n, "after", request.to))
     await coreapp.start()

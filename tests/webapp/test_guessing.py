@@ -11,7 +11,7 @@ from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.database import Database
 from webapp.api.users.guessing import Guessing
 from webapp.api.users.refusals import Refusals
-from webapp.http.errors import DatabaseAway, RateLimitExceeded
+from webapp.http.errors import DatabaseUnavailable, RateLimitExceeded
 
 # Literals from docs/api.md: a test that reads its limits from the product cannot detect that one was loosened.
 BURST = 10  # guesses at once for one user, or from one address
@@ -68,7 +68,7 @@ async def test_an_attempt_consumes_one_token_when_the_outcome_of_its_commit_is_u
     scene: Scene, lost_commit: list[bool]
 ) -> None:
     lost_commit.append(True)
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         await scene.webapp().admit("admin", "192.0.2.1")
     assert not lost_commit
     for _ in range(BURST - 1):

@@ -11,13 +11,13 @@ from tests.webapp.coreapp_links import Link, accept, accept_once, check_contact,
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
 from webapp.coreapps.shard_map import FixedShardMap
-from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
+from webapp.http.errors import CoreappRefused, CoreappUnavailable, CoreappUnreachable
 
 
 async def test_a_sent_request_is_never_resent(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     coreapp.respond(core.AcceptMessage, lambda q: coreapp.drop())
-    with pytest.raises(CoreappAway, match="closed the connection before it responded") as caught:
+    with pytest.raises(CoreappUnavailable, match="closed the connection before it responded") as caught:
         await accept(links)
     assert caught.value.problems[0].code == 1014
     await coreapp.until(lambda: coreapp.greetings == 2)
@@ -47,9 +47,9 @@ async def test_a_lost_response_without_a_coreapp_for_a_repeat_gives_1014(coreapp
         coreapp.drop()
 
     coreapp.respond(core.AcceptMessage, gone)
-    with pytest.raises(CoreappAway, match="closed the connection before it responded") as caught:
+    with pytest.raises(CoreappUnavailable, match="closed the connection before it responded") as caught:
         await accept_once(links)
-    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappUnavailable, 1014)
 
 
 async def test_a_read_request_with_a_lost_response_is_repeated_or_gives_1011(coreapp: FakeCoreapp, link: Link) -> None:
@@ -90,9 +90,9 @@ async def test_the_response_to_a_repeat_is_final_unless_the_outcome_is_unknown(
         await accept_once(links)
     for temporary in (1011, 1014, 1018):
         refuse_with(temporary, unknown=True)
-        with pytest.raises(CoreappAway) as caught:
+        with pytest.raises(CoreappUnavailable) as caught:
             await accept_once(links)
-        assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+        assert (type(caught.value), caught.value.problems[0].code) == (CoreappUnavailable, 1014)
 
 
 async def test_a_message_with_an_unknown_outcome_at_the_coreapp_is_repeated(coreapp: FakeCoreapp, link: Link) -> None:
@@ -116,7 +116,7 @@ async def test_a_request_that_keeps_breaking_the_connection_is_sent_three_times(
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=30)
     coreapp.respond(core.AcceptMessage, lambda q: coreapp.drop())
     async with asyncio.timeout(30):
-        with pytest.raises(CoreappAway):
+        with pytest.raises(CoreappUnavailable):
             await accept_once(links)
     assert len(coreapp.requested(core.AcceptMessage)) == 3
 
@@ -152,16 +152,16 @@ async def test_an_unknown_outcome_stays_unknown_if_too_many_calls_wait(coreapp: 
         core.AcceptMessage,
         lambda request: core.Refused(n=request.n, code=1014, details="the database failed", unknown=True),
     )
-    with pytest.raises(CoreappAway) as caught:
+    with pytest.raises(CoreappUnavailable) as caught:
         await accept_once(links)
-    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappUnavailable, 1014)
 
 
 async def test_a_coreapp_release_without_repeats_gets_no_repeated_message(coreapp: FakeCoreapp, link: Link) -> None:
     coreapp.version = 0
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     coreapp.respond(core.AcceptMessage, lambda q: coreapp.drop())
-    with pytest.raises(CoreappAway) as caught:
+    with pytest.raises(CoreappUnavailable) as caught:
         await accept_once(links)
-    assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
+    assert (type(caught.value), caught.value.problems[0].code) == (CoreappUnavailable, 1014)
     assert len(coreapp.requested(core.AcceptMessage)) == 1

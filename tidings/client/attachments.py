@@ -58,10 +58,9 @@ async def upload(
     """Upload a file of `size` bytes; return its pointer and its expiry in Unix milliseconds.
 
     The file is read from its current position, and closed. Each call generates a new key, so a call can be repeated
-    whatever became of the one before.
-    Raises `FileChanged` when the file is shorter, longer or has another hash than expected, in which case the network
-    keeps nothing of it; `NetworkAway`, `NetworkFull`, `NetworkRefusal`; `OSError` when the file cannot be read; and
-    whatever `open_file` raises.
+    whatever became of the one before. Raises `FileChanged` when the file is shorter, longer or has another hash than
+    expected, in which case the network keeps nothing of it; `NetworkUnavailable`, `NetworkFull`, `NetworkRefusal`;
+    `OSError` when the file cannot be read; and whatever `open_file` raises.
 
     open_file: opens the file; for a local file `reading.local` makes it from a function that opens the file
     size:      bytes
@@ -92,7 +91,7 @@ async def download(
 
     Read the generator to its end, since an error may still be raised there, and close it. Blobs larger than one chunk
     are buffered in a temporary file. The caller must check that the file has the pointer's size and hash.
-    Raises `e2ee.InvalidMessage` for a blob that does not match the pointer; `FileLost`, `NetworkAway`,
+    Raises `e2ee.InvalidMessage` for a blob that does not match the pointer; `FileLost`, `NetworkUnavailable`,
     `NetworkRefusal`; `OSError` when there is no room for the temporary file.
 
     folder: directory of the temporary file; None for the system's

@@ -19,7 +19,7 @@ import msgspec
 
 from tidings import e2ee
 from tidings.client import held_back
-from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkTimeout, NetworkUnreached
+from tidings.client.errors import NetworkRefusal, NetworkTimeout, NetworkUnavailable, NetworkUnreached
 from tidings.client.held_back import HeldBack
 from tidings.client.listener import DeviceListener
 from tidings.client.reconnecting import Reconnecting
@@ -186,7 +186,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
         number: number of the requesting device
 
-        Raises `NetworkAway` and `NetworkRefusal`.
+        Raises `NetworkUnavailable` and `NetworkRefusal`.
         """
         request = device.Check(self._next(), number, list(numbers))
         response = await self._call("check", request, device.Checked)
@@ -197,7 +197,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
         number: number of the requesting device
 
-        Raises `NetworkAway` and `NetworkRefusal`.
+        Raises `NetworkUnavailable` and `NetworkRefusal`.
         """
         found: dict[str, e2ee.PreKeyBundle] = {}
         for start in range(0, len(numbers), MAX_FETCH):
@@ -226,7 +226,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if isinstance(response, expected):
             return response
         if not isinstance(response, device.Failed) or response.reason in _PASSING:
-            raise NetworkAway(f"{call} was answered {response!r}")
+            raise NetworkUnavailable(f"{call} was answered {response!r}")
         raise NetworkRefusal(response.reason, response.detail)
 
     def _observed(self, call: str, result: str, started: float) -> None:
@@ -260,7 +260,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._unacknowledged.clear()
         for future in self._requests.values():
             if not future.done():
-                future.set_exception(NetworkAway(reason))
+                future.set_exception(NetworkUnavailable(reason))
         self._listener.lost(reason)
 
     def _unreachable(self) -> None:

@@ -1,7 +1,7 @@
 """Errors of the device API's client, named by what is wrong.
 
 ClientError
-├── NetworkAway           unreachable, overloaded, or an invalid response: wait, then retry
+├── NetworkUnavailable           unreachable, overloaded, or an invalid response: wait, then retry
 │   ├── NetworkUnreached  the request was not sent, so nothing was done: retry likewise
 │   ├── NetworkTimeout     no response in time: whether the request was carried out is not known
 │   └── NetworkFull       no room for another file: retry much later
@@ -28,19 +28,19 @@ class ClientError(Exception):
     """Base class of all errors of the client; `str()` is one line for people."""
 
 
-class NetworkAway(ClientError):
+class NetworkUnavailable(ClientError):
     """The network cannot be reached, is overloaded, or its response is invalid."""
 
 
-class NetworkUnreached(NetworkAway):
+class NetworkUnreached(NetworkUnavailable):
     """There was no connection to the network: the request was not sent."""
 
 
-class NetworkTimeout(NetworkAway):
+class NetworkTimeout(NetworkUnavailable):
     """The network did not respond in time."""
 
 
-class NetworkFull(NetworkAway):
+class NetworkFull(NetworkUnavailable):
     """The network has no room for another file."""
 
 
@@ -119,6 +119,6 @@ def from_response(status: int, reason: str, detail: str) -> ClientError:
         return NetworkFull(detail or "the network has no room")
     # 429 without a reason of the network comes from a proxy: the request may be retried.
     if status >= 500 or status in (408, 425) or (status == 429 and reason not in _BY_REASON):
-        return NetworkAway(f"the network is busy: {detail or f'HTTP {status}'}")
+        return NetworkUnavailable(f"the network is busy: {detail or f'HTTP {status}'}")
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, NetworkRefusal)
     return kind(reason, detail, status=status)

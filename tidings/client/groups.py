@@ -18,7 +18,7 @@ class _Listed(msgspec.Struct, gc=False):
 class GroupApi:
     """Group calls of one device.
 
-    Each raises `NetworkAway` and `NetworkRefusal`, including `NoSuchGroup` and `NotAdmin`.
+    Each raises `NetworkUnavailable` and `NetworkRefusal`, including `NoSuchGroup` and `NotAdmin`.
 
     All calls but `create` are idempotent.
     """

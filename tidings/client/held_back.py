@@ -29,7 +29,7 @@ class _Backlog(Generic[Sent]):
         # Heap of (priority, count, frame, sent). Sends that were refused (priority 0) precede those added later
         # (priority 1).
         self.waiting: list[tuple[int, int, device.Send, Sent]] = []
-        # DatabaseTimeout sends from the backlog, by id, with their (priority, count).
+        # Unanswered sends from the backlog, by id, with their (priority, count).
         self.trying: dict[str, tuple[int, int]] = {}
         self.window = 1  # sends that may be in flight from the backlog
         self.due = 0.0  # event-loop time of the next retry, seconds

@@ -16,7 +16,7 @@ import msgspec
 import yarl
 
 from tidings.client import errors
-from tidings.client.errors import ClientError, NetworkAway, NetworkTimeout, NetworkUnreached
+from tidings.client.errors import ClientError, NetworkTimeout, NetworkUnavailable, NetworkUnreached
 from tidings.wire import registration
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
@@ -82,7 +82,7 @@ class _Failure(msgspec.Struct):
 class NetworkApi:
     """Calls for any number of devices. Make one instance per process, and close it or use it as a context manager.
 
-    Every call raises `NetworkAway` and, except `health`, `NetworkRefusal`: see `tidings.client.errors`.
+    Every call raises `NetworkUnavailable` and, except `health`, `NetworkRefusal`: see `tidings.client.errors`.
     """
 
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, transfers: int = TRANSFERS) -> None:
@@ -283,7 +283,7 @@ class NetworkApi:
         except TimeoutError:
             raise NetworkTimeout(f"{where} in time") from None
         except aiohttp.ClientError as error:
-            raise NetworkAway(f"{where} ({str(error) or type(error).__name__})") from None
+            raise NetworkUnavailable(f"{where} ({str(error) or type(error).__name__})") from None
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -329,11 +329,11 @@ def segment(text: str) -> str:
 
 
 def decode(content: bytes, shape: type[Shape]) -> Shape:
-    """Decode a response of the network. Raises `NetworkAway` for an invalid one."""
+    """Decode a response of the network. Raises `NetworkUnavailable` for an invalid one."""
     try:
         return msgspec.json.decode(content, type=shape)
     except UNREADABLE as error:
-        raise NetworkAway(f"the server does not respond like a message network: {error}") from error
+        raise NetworkUnavailable(f"the server does not respond like a message network: {error}") from error
 
 
 def _failure(status: int, content: bytes) -> ClientError:

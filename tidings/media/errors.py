@@ -5,7 +5,7 @@ MediaError
 ├── FileTooLarge  the file is over the limit
 ├── FileEmpty     the file is empty
 ├── DiskFull      the disk is full, or nearly: the operator has to free space
-├── StoreAway     the file store is not mounted, or cannot be reached: try again; also an `OSError`
+├── StoreUnavailable     the file store is not mounted, or cannot be reached: try again; also an `OSError`
 └── FileGone      the row exists and the file does not: it has to be uploaded again
 """
 
@@ -43,7 +43,7 @@ class DiskFull(MediaError):
         super().__init__("the disk for media is full")
 
 
-class StoreAway(MediaError, OSError):
+class StoreUnavailable(MediaError, OSError):
     """The file store cannot be used now; files may exist all the same."""
 
     def __init__(self, why: str = "the directory of files has no marker, or not the recorded one"):

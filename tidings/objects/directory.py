@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreUnavailable
 from tidings.media.reading import open_ahead, to_the_end
 from tidings.objects import store
 from tidings.objects.store import BLOCK, Check, Marker, OpenFile, StoredObject
@@ -69,8 +69,8 @@ class DirectoryStore:
     async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> StoredObject:
         """Store a file with one block in memory at a time; it is on disk when this returns.
 
-        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and the errors of `chunks` and `check`; nothing is
-        left then.
+        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreUnavailable`, and the errors of `chunks` and `check`;
+        nothing is left then.
 
         limit: bytes.
         check: receives the first block (256 KiB, or all of a smaller file) before anything is written.
@@ -94,7 +94,7 @@ class DirectoryStore:
         return Draft(self, limit, check)
 
     async def open(self, name: str) -> OpenFile:
-        """Open a file for reading. Raises `FileGone`; `StoreAway` when the directory is not the recorded one."""
+        """Open a file for reading. Raises `FileGone`; `StoreUnavailable` when the directory is not the recorded one."""
         return await asyncio.to_thread(self._open, name)
 
     def open_file(self, name: str) -> BinaryIO:
@@ -123,7 +123,7 @@ class DirectoryStore:
     async def list_old(self, before: float) -> AsyncIterator[list[str]]:
         """Yield pages of names of files, including unfinished ones, last written before a time (Unix seconds).
 
-        Raises `StoreAway`.
+        Raises `StoreUnavailable`.
         """
         await asyncio.to_thread(self.require)
         names = self._old(before)
@@ -163,9 +163,11 @@ class DirectoryStore:
         return await asyncio.to_thread(lambda: any((self.directory / name).exists() for name in names))
 
     def require(self) -> None:
-        """Raise `StoreAway` if the directory does not have the marker that the database records, once that is known."""
+        """Raise `StoreUnavailable` if the directory does not have the marker that the database records, once that is
+        known.
+        """
         if self.expected is not None and self._read_marker() != self.expected:
-            raise StoreAway
+            raise StoreUnavailable
 
     def _read_marker(self) -> Marker | None:
         try:
@@ -246,7 +248,7 @@ class Draft:
         return len(self._block) >= BLOCK
 
     def flush(self) -> None:
-        """Write the buffer to the file. Raises `DiskFull`, `StoreAway` and the errors of `check`."""
+        """Write the buffer to the file. Raises `DiskFull`, `StoreUnavailable` and the errors of `check`."""
         if self._check is not None:
             self._check(bytes(self._block[:BLOCK]))
             self._check = None
@@ -300,6 +302,6 @@ def _room() -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise DiskFull from None
-        if isinstance(error, StoreAway):
+        if isinstance(error, StoreUnavailable):
             raise
-        raise StoreAway(repr(error)) from error
+        raise StoreUnavailable(repr(error)) from error

@@ -18,7 +18,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from prometheus_client import Counter
 
-from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreUnavailable
 from tidings.objects import store
 from tidings.objects.s3_settings import S3Settings
 from tidings.objects.store import BLOCK, Check, Marker, OpenFile, StoredObject
@@ -107,7 +107,7 @@ class S3Store:
             await upload.finish(bytes(held))
         except _Missing:
             await upload.abort()
-            raise StoreAway(f"{self.location}: the upload was aborted before its completion") from None
+            raise StoreUnavailable(f"{self.location}: the upload was aborted before its completion") from None
         except BaseException:
             await upload.abort()
             raise
@@ -137,7 +137,7 @@ class S3Store:
                 "delete_objects", Bucket=self._settings.bucket, Delete={"Objects": objects, "Quiet": True}
             )
             if errors := response.get("Errors"):
-                raise StoreAway(f"{self.location}: {errors[0].get('Code')} at a deletion")
+                raise StoreUnavailable(f"{self.location}: {errors[0].get('Code')} at a deletion")
         return len(keys)
 
     async def list_old(self, before: float) -> AsyncIterator[list[str]]:
@@ -164,7 +164,7 @@ class S3Store:
         return True
 
     async def has_any(self, names: Sequence[str]) -> bool:
-        """Return whether one of these files exists. Raises `StoreAway`."""
+        """Return whether one of these files exists. Raises `StoreUnavailable`."""
         for name in names:
             with contextlib.suppress(_Missing, FileGone):
                 await self._call("head_object", **self._object(name))
@@ -172,7 +172,7 @@ class S3Store:
         return False
 
     async def read_marker(self) -> Marker | None:
-        """Return the marker; `None` when there is none. Raises `StoreAway`."""
+        """Return the marker; `None` when there is none. Raises `StoreUnavailable`."""
         try:
             content, _ = await self._read_range(self._settings.prefix + store.MARKER, 0, 4096)
         except _Missing:
@@ -180,12 +180,14 @@ class S3Store:
         return store.decode_marker(content)
 
     async def write_marker(self, content: Marker) -> None:
-        """Write a marker, or replace it. Raises `StoreAway`."""
+        """Write a marker, or replace it. Raises `StoreUnavailable`."""
         where = {"Bucket": self._settings.bucket, "Key": self._settings.prefix + store.MARKER}
         await self._call("put_object", **where, Body=store.encode_marker(content), **self._settings.encryption)
 
     async def lifecycle(self) -> Sequence[Any]:
-        """Return the enabled lifecycle rules of the bucket. Raises `StoreAway`, also without the right to read them."""
+        """Return the enabled lifecycle rules of the bucket. Raises `StoreUnavailable`, also without the right to read
+        them.
+        """
         try:
             response = await self._call("get_bucket_lifecycle_configuration", Bucket=self._settings.bucket)
         except _Missing:
@@ -199,7 +201,7 @@ class S3Store:
 
     async def _require(self) -> None:
         if self.expected is not None and await self.read_marker() != self.expected:
-            raise StoreAway(f"{self.location} has no marker, or not the recorded one")
+            raise StoreUnavailable(f"{self.location} has no marker, or not the recorded one")
 
     async def _abort_old(self, before: float) -> None:
         bucket, prefix = self._settings.bucket, self._settings.prefix + FILES
@@ -213,7 +215,7 @@ class S3Store:
     async def _read_range(self, key: str, start: int, size: int) -> tuple[bytes, int]:
         """Return (at most `size` bytes from `start`; size of the whole object in bytes).
 
-        Retries when the response breaks off. Raises `_Missing` and `StoreAway`.
+        Retries when the response breaks off. Raises `_Missing` and `StoreUnavailable`.
         """
         where = {"Bucket": self._settings.bucket, "Key": key, "Range": f"bytes={start}-{start + size - 1}"}
         for attempt in range(1, TRIES + 1):
@@ -223,13 +225,13 @@ class S3Store:
                     content = await body.read()
             except _ERRORS as error:
                 if attempt == TRIES:
-                    raise StoreAway(f"{self.location}: {type(error).__name__}") from error
+                    raise StoreUnavailable(f"{self.location}: {type(error).__name__}") from error
                 continue
             return content, int(response["ContentRange"].rpartition("/")[2])
         raise AssertionError("the last try returns or raises")
 
     async def _call(self, operation: str, **parameters: Any) -> Any:
-        """Return the response of S3. Raises `_Missing` and `StoreAway`."""
+        """Return the response of S3. Raises `_Missing` and `StoreUnavailable`."""
         result = "failed"
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -242,9 +244,9 @@ class S3Store:
             if code in _MISSING or code in {"NoSuchUpload", "NoSuchLifecycleConfiguration"}:
                 result = "missing"
                 raise _Missing from None
-            raise StoreAway(f"{self.location}: {operation}: {code or type(error).__name__}") from error
+            raise StoreUnavailable(f"{self.location}: {operation}: {code or type(error).__name__}") from error
         except _ERRORS as error:
-            raise StoreAway(f"{self.location}: {operation}: {type(error).__name__}") from error
+            raise StoreUnavailable(f"{self.location}: {operation}: {type(error).__name__}") from error
         finally:
             CALLS.labels(operation, result).inc()
 
@@ -313,7 +315,7 @@ class _Upload:
         """Discard the parts that were sent. Parts that cannot be discarded now are aborted later by `list_old`."""
         if self._upload:
             aborting = asyncio.ensure_future(self._call("abort_multipart_upload", **self._where, UploadId=self._upload))
-            with contextlib.suppress(StoreAway, _Missing, asyncio.CancelledError):
+            with contextlib.suppress(StoreUnavailable, _Missing, asyncio.CancelledError):
                 await asyncio.shield(aborting)
 
 
@@ -328,18 +330,18 @@ class _Reader:
         self._size = 0
 
     async def begin(self) -> int:
-        """Read the first range; returns the size of the object in bytes. Raises `_Missing` and `StoreAway`."""
+        """Read the first range; returns the size of the object in bytes. Raises `_Missing` and `StoreUnavailable`."""
         self._held, self._size = await self._read_range(self._key, 0, RANGE)
         self._at = len(self._held)
         return self._size
 
     async def read(self, size: int) -> bytes:
-        """Implement `Reader.read`. Raises `StoreAway`, also when the object was deleted since."""
+        """Implement `Reader.read`. Raises `StoreUnavailable`, also when the object was deleted since."""
         while len(self._held) < size and self._at < self._size:
             try:
                 more, _ = await self._read_range(self._key, self._at, RANGE)
             except _Missing:
-                raise StoreAway("the object was deleted during the read") from None
+                raise StoreUnavailable("the object was deleted during the read") from None
             if not more:
                 break
             self._at += len(more)

@@ -90,14 +90,14 @@ class StoredObject:
 class FileStore(MarkedStore, Protocol):
     """Files under random names, each complete or absent.
 
-    Every method raises `StoreAway` while the store cannot be used; files may exist all the same.
+    Every method raises `StoreUnavailable` while the store cannot be used; files may exist all the same.
     """
 
     async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> StoredObject:
         """Store a file with bounded memory; it is durable when this returns.
 
-        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and the errors of `chunks` and `check`; nothing is
-        left then.
+        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreUnavailable`, and the errors of `chunks` and `check`;
+        nothing is left then.
 
         limit: bytes.
         check: receives the first 256 KiB, or all of a smaller file, before anything is written.

@@ -15,7 +15,7 @@ from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http import responses
 from webapp.http.dependencies import part
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 from webapp.http.openapi.document import RESPONSES, Meta
 
 
@@ -77,7 +77,7 @@ class Collections:
         else:
             per_coreapp = await coreapps.call_each(make, core.Done, timeout=_TIMEOUT)
             states = {
-                coreapp.name: {"status": FAILED if isinstance(response, CoreappAway) else PROCESSING}
+                coreapp.name: {"status": FAILED if isinstance(response, CoreappUnavailable) else PROCESSING}
                 for coreapp, response in per_coreapp
                 if coreapp.shards
             }

@@ -22,7 +22,7 @@ from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http import responses
 from webapp.http.dependencies import part
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 from webapp.http.openapi.document import RESPONSES, Meta
 from webapp.http.responses import API_VERSION
 
@@ -69,7 +69,7 @@ class Support:
             | {
                 "multi_connect": True,
                 "role": coreapp.role,
-                "shards": [] if isinstance(health, CoreappAway) else [[shard, shard] for shard in health.shards],
+                "shards": [] if isinstance(health, CoreappUnavailable) else [[shard, shard] for shard in health.shards],
                 "socket_conn": _socket(health),
             }
             for coreapp, health in health_of_each
@@ -112,8 +112,8 @@ class Support:
         }
 
 
-def _socket(health: core.Health | CoreappAway | None) -> str:
-    if health is None or isinstance(health, CoreappAway):
+def _socket(health: core.Health | CoreappUnavailable | None) -> str:
+    if health is None or isinstance(health, CoreappUnavailable):
         return "UNK"
     return "UP" if health.gateway_status == "connected" else "DN"
 

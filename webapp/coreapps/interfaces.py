@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
 from webapp.coreapps.shard_map import Coreapp
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 # Creates the request for a given request number, which the response repeats.
 Make = Callable[[int], Any]
@@ -101,11 +101,13 @@ class Coreapps(PrimaryCoreapp, Protocol):
         """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
         ...
 
-    async def call_all(self, make: Make, expect: type[Response], *, timeout: float) -> list[Response | CoreappAway]: ...
+    async def call_all(
+        self, make: Make, expect: type[Response], *, timeout: float
+    ) -> list[Response | CoreappUnavailable]: ...
 
     async def call_each(
         self, make: Make, expect: type[Response], *, timeout: float
-    ) -> list[tuple[Coreapp, Response | CoreappAway]]: ...
+    ) -> list[tuple[Coreapp, Response | CoreappUnavailable]]: ...
 
 
 class CoreappsOfNumber(Coreapps, Protocol):

@@ -12,7 +12,7 @@ from webapp.coreapps.interfaces import Make, Response
 from webapp.coreapps.peer import STALL
 from webapp.coreapps.shard_map import Coreapp, ShardMap
 from webapp.coreapps.shard_requests import ShardRequests
-from webapp.http.errors import CoreappAway, CoreappUnreachable
+from webapp.http.errors import CoreappUnavailable, CoreappUnreachable
 
 
 class NumberLinks:
@@ -59,8 +59,11 @@ class NumberLinks:
         """
         return await self._requests.call(ShardTarget(self.block), make, expect, make)
 
-    async def call_all(self, make: Make, expect: type[Response], *, timeout: float) -> list[Response | CoreappAway]:
-        """Send a request to each shard owner that is connected now. Those that do not respond return `CoreappAway`.
+    async def call_all(
+        self, make: Make, expect: type[Response], *, timeout: float
+    ) -> list[Response | CoreappUnavailable]:
+        """Send a request to each shard owner that is connected now. Those that do not respond return
+        `CoreappUnavailable`.
 
         Shards without a connected owner count as one owner that does not respond.
         """
@@ -73,7 +76,7 @@ class NumberLinks:
 
     async def call_each(
         self, make: Make, expect: type[Response], *, timeout: float
-    ) -> list[tuple[Coreapp, Response | CoreappAway]]:
+    ) -> list[tuple[Coreapp, Response | CoreappUnavailable]]:
         """Send a request as `call_all` does, also to standby and lost Coreapps.
 
         Returns each Coreapp with its response.
@@ -118,17 +121,17 @@ class NumberLinks:
 
     async def _call_one(
         self, address: str, make: Make, expect: type[Response], timeout: float
-    ) -> Response | CoreappAway:
+    ) -> Response | CoreappUnavailable:
         peer = self.connections.peer_at(address)
         if peer is None or not peer.is_ready:
             return CoreappUnreachable(f"the Coreapp at {address} cannot be reached")
         try:
             response = await peer.call(make, timeout)
-        except CoreappAway as away:
+        except CoreappUnavailable as away:
             return away
         if isinstance(response, expect):
             return response
-        return CoreappAway(f"the Coreapp at {address} sent an invalid response")
+        return CoreappUnavailable(f"the Coreapp at {address} sent an invalid response")
 
 
 class CoreappLinks(NumberLinks):

@@ -20,7 +20,7 @@ from tidings.wire import core
 from tidings.wire.connection import MAX_FRAME, Connection, Disconnected, FrameTooLong, NotSent, connect
 from tidings.wire.requests import Requests, TooManyRequests
 from webapp.coreapps.interfaces import Make
-from webapp.http.errors import CoreappAway, CoreappUnreachable, Overloaded, RequestTooLarge
+from webapp.http.errors import CoreappUnavailable, CoreappUnreachable, Overloaded, RequestTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Peer:
             self._messages.release()
 
     async def call(self, make: Make, timeout: float, *, soon: bool = False) -> core.Response:
-        """Send a request, and return the response. Raises `CoreappAway` when no response comes.
+        """Send a request, and return the response. Raises `CoreappUnavailable` when no response comes.
 
         Whether the request was processed is unknown then. A request that was not sent raises
         `CoreappUnreachable`, `Overloaded` when too many are in flight, or `RequestTooLarge` when its size would
@@ -194,12 +194,12 @@ class Peer:
         except NotSent as error:
             raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
         except Disconnected as error:
-            raise CoreappAway(
+            raise CoreappUnavailable(
                 f"the Coreapp at {self.address} closed the connection before it responded: {error}"
             ) from None
         except TimeoutError:
             seconds = f"{loop.time() - started:.1f}"
-            raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
+            raise CoreappUnavailable(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
         finally:
             self._close_if_left()
 

@@ -12,8 +12,8 @@ from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapps.connections import CoreappConnections, ShardTarget
 from webapp.coreapps.interfaces import Make, Response
 from webapp.http.errors import (
-    CoreappAway,
     CoreappRefused,
+    CoreappUnavailable,
     CoreappUnreachable,
     IdempotencyKeyReused,
     Overloaded,
@@ -52,13 +52,13 @@ class _UnknownOutcome:
         """
         self._again = again
         self._is_safe = is_safe
-        self._away: CoreappAway | None = None
+        self._away: CoreappUnavailable | None = None
         self._lost = 0
 
     def __bool__(self) -> bool:
         return self._away is not None
 
-    def record(self, away: CoreappAway, *, lost: int = 1) -> Make:
+    def record(self, away: CoreappUnavailable, *, lost: int = 1) -> Make:
         """Record a lost response, and return the function that creates the request to send now.
 
         Raises what `error` returns when the request must not be repeated, or was repeated too often.
@@ -71,7 +71,7 @@ class _UnknownOutcome:
             raise self.error() from None
         return self._again
 
-    def error(self) -> CoreappAway:
+    def error(self) -> CoreappUnavailable:
         assert self._away is not None
         return CoreappUnreachable(self._away.problems[0].details) if self._is_safe else self._away
 
@@ -99,8 +99,8 @@ class ShardRequests:
     ) -> Response:
         """Send a request to the owner of a shard, and return the response.
 
-        Raises `CoreappRefused`, `CoreappAway`, `Overloaded` and `RequestTooLarge`. Only `CoreappAway` leaves it
-        unknown whether the request was processed. After its subclass `CoreappUnreachable` the request may be
+        Raises `CoreappRefused`, `CoreappUnavailable`, `Overloaded` and `RequestTooLarge`. Only `CoreappUnavailable`
+        leaves it unknown whether the request was processed. After its subclass `CoreappUnreachable` the request may be
         repeated. `ResponsePending` and `IdempotencyKeyReused` are raised for requests with an idempotency key.
 
         again: creates the request to send when the response to the first one was lost; `None` when it must not be
@@ -152,7 +152,7 @@ class ShardRequests:
                 # The connection was lost just before sending.
                 await self._wait(target, deadline, unknown)
                 continue
-            except CoreappAway as away:
+            except CoreappUnavailable as away:
                 current = unknown.record(away)
                 if loop.time() >= deadline:
                     raise unknown.error() from None
@@ -164,10 +164,10 @@ class ShardRequests:
             if isinstance(response, core.KeyTaken):
                 raise ResponsePending() if response.in_progress else IdempotencyKeyReused()
             if not isinstance(response, core.Refused):
-                raise CoreappAway(f"the Coreapp at {peer.address} responded with {type(response).__name__}")
+                raise CoreappUnavailable(f"the Coreapp at {peer.address} responded with {type(response).__name__}")
             refusal = CoreappRefused(response.code, response.details, retry_after=response.retry_after)
             if response.unknown and again is not None:
-                current = unknown.record(CoreappAway(response.details), lost=0)
+                current = unknown.record(CoreappUnavailable(response.details), lost=0)
             elif response.code != NOT_PRIMARY_COREAPP:
                 raise refusal
             if loop.time() >= deadline:

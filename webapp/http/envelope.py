@@ -23,8 +23,8 @@ from tidings.wire.codes import INVALID_REQUEST
 from webapp.http import headers
 from webapp.http.errors import (
     APIError,
-    DatabaseAway,
     DatabaseFailed,
+    DatabaseUnavailable,
     InvalidRequest,
     MethodNotAllowed,
     Overloaded,
@@ -187,7 +187,7 @@ def _of_database(error: Exception) -> APIError | None:
         return (
             Overloaded("all database connections are in use")
             if isinstance(error, outages.PoolExhausted)
-            else DatabaseAway()
+            else DatabaseUnavailable()
         )
     return DatabaseFailed() if isinstance(error, DatabaseError) or outages.is_outage(error) else None
 

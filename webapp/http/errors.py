@@ -18,12 +18,12 @@
     ├── ResponsePending             409: the first request with this idempotency key has no response yet
     ├── Overloaded                503: a backlog is full
     ├── CoreappRefused            by its code: the Coreapp understood and refused
-    ├── CoreappAway               500: a request was sent and no response came, so whether it was done is unknown
+    ├── CoreappUnavailable               500: a request was sent and no response came, so whether it was done is unknown
     │   └── CoreappUnreachable    503: no connection to a Coreapp, so nothing was sent and nothing was done
     ├── InducedFailure            by the test that requested it, or by its code
     ├── FileDamaged               500
-    ├── FilesAway                 503: the file store of the installation cannot be reached now
-    ├── DatabaseAway              503: the database cannot be reached or hangs, and nothing was done
+    ├── FilesUnavailable                 503: the file store of the installation cannot be reached now
+    ├── DatabaseUnavailable              503: the database cannot be reached or hangs, and nothing was done
     ├── DatabaseFailed            500: the database refused, or failed when something may have been done
     └── Unexpected                500: a defect in Tidings
 
@@ -218,7 +218,7 @@ class CoreappRefused(APIError):
         super().__init__([Problem(code, details)], retry_after=retry_after)
 
 
-class CoreappAway(APIError):
+class CoreappUnavailable(APIError):
     """The Coreapp disconnected or timed out before it responded. Whether the request was processed is unknown."""
 
     code = codes.INTERNAL_ERROR
@@ -227,7 +227,7 @@ class CoreappAway(APIError):
         super().__init__([Problem(self.code, details)], retry_after=retry_after)
 
 
-class CoreappUnreachable(CoreappAway):
+class CoreappUnreachable(CoreappUnavailable):
     """The Coreapp has no connection. The request was not sent, so it may be repeated."""
 
     code = codes.NOT_READY
@@ -261,7 +261,7 @@ class FileDamaged(APIError):
         super().__init__([Problem(codes.INTERNAL_ERROR, "the stored file is damaged")])
 
 
-class FilesAway(APIError):
+class FilesUnavailable(APIError):
     """The file store is unavailable, which does not concern the state of any file."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class FilesAway(APIError):
         super().__init__([Problem(codes.NOT_READY, details)], retry_after=5)
 
 
-class DatabaseAway(APIError):
+class DatabaseUnavailable(APIError):
     """The database is unreachable or does not respond. Nothing was done, so the request may be repeated."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from coreapp.media.retry import (
     after_failure,
     delay,
 )
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 
 
 def test_the_retry_delay_doubles_up_to_its_limit() -> None:
@@ -29,8 +29,8 @@ def test_the_retry_delay_doubles_up_to_its_limit() -> None:
         (DownloadFailed("gone", is_final=True), 1, 0.0, GiveUpDownload("gone")),
         (DownloadFailed("damaged", is_final=False), ATTEMPTS - 1, 0.0, TryAgain()),
         (DownloadFailed("damaged", is_final=False), ATTEMPTS, 0.0, GiveUpDownload("damaged")),
-        (NetworkAway("away"), LAST_ATTEMPT - 1, PATIENCE - 1, TryAgain()),
-        (NetworkAway("away"), 1, PATIENCE, GiveUpDownload("the file could not be fetched within 24 hours")),
+        (NetworkUnavailable("away"), LAST_ATTEMPT - 1, PATIENCE - 1, TryAgain()),
+        (NetworkUnavailable("away"), 1, PATIENCE, GiveUpDownload("the file could not be fetched within 24 hours")),
         (OSError("disk"), LAST_ATTEMPT - 1, 0.0, TryAgain()),
         (
             OSError("disk"),

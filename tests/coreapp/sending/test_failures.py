@@ -18,7 +18,7 @@ from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
 from tidings.client import held_back
-from tidings.client.errors import NetworkAway, NetworkTimeout, NetworkUnreached
+from tidings.client.errors import NetworkTimeout, NetworkUnavailable, NetworkUnreached
 from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import job_errors, queue_views
 from tidings.storage.business.queue_views import JobView, RowFilter
@@ -189,7 +189,7 @@ async def test_error_rows_are_written_in_batches_of_limited_size(world: World, m
 
 def test_recorded_errors_use_fixed_texts_without_numbers_or_secrets() -> None:
     said = [f"{FINE} is not logged in", "Bundles(n=1, bundles=[secret])", "https://user:pass@host"]
-    kinds = (NetworkAway, NetworkTimeout, NetworkUnreached)
+    kinds = (NetworkUnavailable, NetworkTimeout, NetworkUnreached)
     texts = {failures.no_response(kind(text)) for kind in kinds for text in said}
     assert len(texts) == len(kinds)
     texts |= {failures.OVERLOADED, failures.HELD_BACK, failures.STALE_GROUP, failures.UNACKNOWLEDGED}

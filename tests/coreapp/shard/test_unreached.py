@@ -29,7 +29,7 @@ from tidings.wire.ids import MessageIds
 from webapp.coreapps.links import CoreappLinks
 from webapp.coreapps.reach_report import ReachReport
 from webapp.coreapps.shard_map import DatabaseShardMap, ShardMap
-from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded
+from webapp.http.errors import CoreappRefused, CoreappUnavailable, CoreappUnreachable, Overloaded
 from webapp.membership import WebappMembership
 
 # Timeout in seconds of steps that take 6 s on an idle machine.
@@ -108,7 +108,7 @@ class Webapp:
         response: Exception | None = None
         try:
             await self.links.call(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
-        except (CoreappAway, CoreappRefused, Overloaded) as error:
+        except (CoreappUnavailable, CoreappRefused, Overloaded) as error:
             response = error
         self.responses[message_id] = response
         return response
@@ -298,7 +298,7 @@ async def test_an_owner_that_no_webapp_reaches_releases_its_shards_after_5_secon
     unknown = {
         message_id
         for message_id, response in webapp.responses.items()
-        if isinstance(response, CoreappAway) and not isinstance(response, CoreappUnreachable)
+        if isinstance(response, CoreappUnavailable) and not isinstance(response, CoreappUnreachable)
     }
     assert not unknown & webapp.late, "503 for all but those that were under way"
     print(f"{cut}: {len(webapp.responses)} messages, {len(refused)} not accepted, {len(unknown)} of these unknown")

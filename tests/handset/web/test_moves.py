@@ -16,7 +16,7 @@ from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register, serving, settings_for
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 
 CLARA = "15550100003"
 
@@ -57,7 +57,7 @@ async def test_a_new_number_is_announced_once_to_each_although_the_network_was_a
     async def fail_at_the_second(phone: OpenPhone, chat: str, message: Content) -> str:
         announced.append(chat)
         if len(announced) == 2:
-            raise NetworkAway("the network did not respond")
+            raise NetworkUnavailable("the network did not respond")
         return await send(phone, chat, message)
 
     monkeypatch.setattr(OpenPhone, "send", fail_at_the_second)

@@ -18,7 +18,7 @@ from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.application_settings.schemas import Changes
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import CoreappAway, InvalidRequest
+from webapp.http.errors import CoreappUnavailable, InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class AccountSettings:
         responses = await self.coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_TIMEOUT
         )
-        missed = sum(isinstance(response, CoreappAway) for response in responses)
+        missed = sum(isinstance(response, CoreappUnavailable) for response in responses)
         log.info(
             "settings.changed", extra={"username": caller.username, "keys": ",".join(keys), "coreapps_away": missed}
         )

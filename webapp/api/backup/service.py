@@ -23,7 +23,7 @@ from webapp.api.backup import checks, contents
 from webapp.api.backup.contents import Contents
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import DatabaseAway, DatabaseFailed, InvalidRequest, RequestTooLarge
+from webapp.http.errors import DatabaseFailed, DatabaseUnavailable, InvalidRequest, RequestTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Backups:
     async def restore(self, caller: Caller, password: str, data: str) -> None:
         """Restore a backup, keys first. Nothing is changed unless all parts are valid.
 
-        Raises `InvalidRequest`, `DatabaseAway`, and the errors of the Coreapp link.
+        Raises `InvalidRequest`, `DatabaseUnavailable`, and the errors of the Coreapp link.
         """
         account = caller.account
         found = await asyncio.to_thread(_open, password, data)
@@ -71,7 +71,7 @@ class Backups:
         await require_callable(self.guard, settings.webhooks.url, "data: settings.webhooks.url")
         if not await self.database.is_alive():
             # Known before the Coreapp has the keys, so that nothing is done.
-            raise DatabaseAway
+            raise DatabaseUnavailable
         try:
             await self.coreapps.of(account).call_primary(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done

@@ -10,7 +10,7 @@ from tidings.storage.business import changes
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -50,4 +50,4 @@ class SettingsChanges:
         responses = await self._coreapps.of(account).call_all(
             lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_TIMEOUT
         )
-        return sum(isinstance(response, CoreappAway) for response in responses)
+        return sum(isinstance(response, CoreappUnavailable) for response in responses)

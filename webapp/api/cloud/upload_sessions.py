@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 
 from tidings.aio.clock import Clock
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreUnavailable
 from tidings.media.kinds import MediaType
 from tidings.objects.store import FileStore, StoredObject
 from tidings.storage.business import cloud_uploads, numbers
@@ -81,7 +81,7 @@ class UploadSessions:
         """Store the bytes of one request. Returns the id of the file once it is complete; `None` before.
 
         If the connection ends early, the bytes that arrived are stored. Raises `GraphError`, `InvalidRequest`,
-        `Overloaded` and `FilesAway`.
+        `Overloaded` and `FilesUnavailable`.
 
         offset: position of the first byte in the file
         """
@@ -143,7 +143,7 @@ class UploadSessions:
             raise errors.invalid("the body is empty") from None
         except DiskFull as error:
             raise full(error) from None
-        except StoreAway as error:
+        except StoreUnavailable as error:
             raise away(error) from error
         return stored, cut[0] if cut else None
 
@@ -182,7 +182,7 @@ class UploadSessions:
         return known.media_id
 
     async def _read(self, parts: Sequence[CloudUploadPart]) -> AsyncIterator[bytes]:
-        """Yield the bytes of parts. Raises `FileGone`, and `StoreAway` when they cannot be read."""
+        """Yield the bytes of parts. Raises `FileGone`, and `StoreUnavailable` when they cannot be read."""
         for part in parts:
             try:
                 file = await self._files.open(part.file)
@@ -191,10 +191,10 @@ class UploadSessions:
                         yield block
                 finally:
                     await file.reader.close()
-            except StoreAway:
+            except StoreUnavailable:
                 raise
             except OSError as error:
-                raise StoreAway(repr(error)) from error
+                raise StoreUnavailable(repr(error)) from error
 
     async def _delete_expired(self, caller: Caller) -> None:
         until = self._clock.now_ms() - LIFETIME_MS

@@ -10,7 +10,7 @@ from tidings.observability.readiness import AWAY, OK
 from tidings.wire import core
 from webapp.api.health.service import DISCONNECTED, Liveness
 from webapp.coreapps.interfaces import Coreapps
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 # Seconds that each Coreapp has to respond.
 _TIMEOUT = 3.0
@@ -45,7 +45,7 @@ class SendingNeeds:
             self._database.is_alive(),
             self._coreapps.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
-        responded = [response for response in responses if not isinstance(response, CoreappAway)]
+        responded = [response for response in responses if not isinstance(response, CoreappUnavailable)]
         away = {what for response in responded for what in _away(response)}
         all_respond = bool(responses) and len(responded) == len(responses)
         return {

@@ -14,7 +14,7 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.coreapps.interfaces import AllCoreapps, Coreapps
 from webapp.coreapps.shard_map import Coreapp
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 # Seconds after which a Coreapp that has not responded counts as unreachable.
 _TIMEOUT = 3.0
@@ -66,7 +66,7 @@ class HealthCheck:
         )
         if not alive:
             responses = [
-                (coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in responses
+                (coreapp, CoreappUnavailable("the database of this Webapp cannot be used")) for coreapp, _ in responses
             ]
         change = await self._change(account) if alive else {}
         if len(responses) <= 1:
@@ -94,8 +94,8 @@ class HealthCheck:
         return {"shards": layout.wanted, "active_shards": layout.shards, "moved": layout.moved}
 
 
-def _health(response: core.Health | CoreappAway) -> dict[str, Any]:
-    if isinstance(response, CoreappAway):
+def _health(response: core.Health | CoreappUnavailable) -> dict[str, Any]:
+    if isinstance(response, CoreappUnavailable):
         return {"gateway_status": DISCONNECTED}
     # Clients of the On-Premises API know one field, so the others are present only when they report something.
     dropped = {"statuses_dropped": response.statuses_dropped} if response.statuses_dropped else {}
@@ -103,7 +103,7 @@ def _health(response: core.Health | CoreappAway) -> dict[str, Any]:
     return {"gateway_status": response.gateway_status, **dropped, **elsewhere}
 
 
-def _node_health(coreapp: Coreapp, response: core.Health | CoreappAway, unreached: float) -> dict[str, Any]:
+def _node_health(coreapp: Coreapp, response: core.Health | CoreappUnavailable, unreached: float) -> dict[str, Any]:
     """Return the health of one of several Coreapps.
 
     unreached: seconds since this Webapp first failed to reach it; 0 while it is reached

@@ -16,7 +16,7 @@ from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.aio.clock import Clock
 from tidings.media import kinds
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreUnavailable, UnusableType
 from tidings.media.kinds import MediaType
 from tidings.media.reading import MediaReader
 from tidings.objects.store import FileStore, StoredObject, open_reader
@@ -34,7 +34,7 @@ from webapp.http.errors import (
     APIError,
     BodyTooLarge,
     FileDamaged,
-    FilesAway,
+    FilesUnavailable,
     IdempotencyKeyReused,
     InvalidRequest,
     Overloaded,
@@ -131,7 +131,7 @@ class MediaStore:
         """Store a file and return its id. The file is on disk when this returns.
 
         A request that repeats an idempotency key returns the id of the first one. Raises `InvalidRequest`,
-        `Overloaded`, `FilesAway`, `IdempotencyKeyReused` and `ResponsePending`.
+        `Overloaded`, `FilesUnavailable`, `IdempotencyKeyReused` and `ResponsePending`.
 
         key: idempotency key of the request; empty without one
         cloud_ms: milliseconds for which the Cloud API knows the file; `None` for as long as it exists
@@ -151,7 +151,7 @@ class MediaStore:
             except (UnusableType, FileTooLarge, FileEmpty, DiskFull) as error:
                 outcome = "refused"
                 raise _refusal(error) from None
-            except StoreAway as error:
+            except StoreUnavailable as error:
                 raise away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             media_id = await self._keep(caller, media_type, stored, key, cloud_ms)
@@ -182,7 +182,7 @@ class MediaStore:
         most `IN_MEMORY` bytes is read once, into memory. A larger one is read twice, the second time from the
         system's cache (about 0.1 s more for a document of 100 MB). A larger file in a bucket is verified while it
         is sent, and the response is cut short when the file is damaged. Raises `InvalidRequest` when the file
-        does not exist, `FileDamaged` and `FilesAway`.
+        does not exist, `FileDamaged` and `FilesUnavailable`.
         """
         found = None
         if schemas.is_id(media_id):
@@ -348,10 +348,10 @@ def full(error: DiskFull) -> Overloaded:
     return Overloaded(str(error), retry_after=_FULL_RETRY)
 
 
-def away(error: OSError) -> FilesAway:
+def away(error: OSError) -> FilesUnavailable:
     """Log that the file store is unavailable, and return the error for the client."""
     log.error("media.store_away", extra={"error": repr(error)})
-    return FilesAway()
+    return FilesUnavailable()
 
 
 def read_type(content_type: str | None) -> MediaType:

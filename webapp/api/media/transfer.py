@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from tidings.media.errors import StoreAway
+from tidings.media.errors import StoreUnavailable
 from tidings.media.reading import MediaReader
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.http.errors import InvalidRequest, Overloaded
@@ -136,7 +136,7 @@ class FileResponse(Response):
                 async with asyncio.timeout_at(min(loop.time() + IDLE, deadline)):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except StoreAway as error:
+        except StoreUnavailable as error:
             # The server closes the connection because the response is incomplete.
             outcome = "store away"
             log.error("media.store_away", extra={"error": repr(error)})

@@ -14,7 +14,7 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.api.stats import known
 from webapp.coreapps.interfaces import AllCoreapps, Coreapps
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 # Seconds that each Coreapp has to respond.
 _TIMEOUT = 5.0
@@ -50,7 +50,7 @@ class Stats:
         return {
             coreapp.name: known.read_coreapp(response.text, account, block)
             for coreapp, response in responses
-            if not isinstance(response, CoreappAway)
+            if not isinstance(response, CoreappUnavailable)
         }
 
     def _of(self, account: str) -> tuple[int | None, Coreapps]:

@@ -21,7 +21,7 @@ from webapp.api.templates.schemas import Definition
 from webapp.api.templates.upstream_changes import MIRRORED, UpstreamChanges
 from webapp.auth.tokens import Caller
 from webapp.http import bodies
-from webapp.http.errors import CoreappAway, InvalidRequest
+from webapp.http.errors import CoreappUnavailable, InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -305,11 +305,11 @@ class Templates:
         return await self._mirrored(account, stored.name, stored.language)
 
     async def _mirrored(self, account: str, name: str, language: str) -> TemplateRow:
-        """Return a template that the Coreapp has mirrored. Raises `CoreappAway` if it cannot be read."""
+        """Return a template that the Coreapp has mirrored. Raises `CoreappUnavailable` if it cannot be read."""
         await self._refresh(account)
         found = next(iter(self._of(account).get(name, {}).get(language, {}).values()), None)
         if found is None:
-            raise CoreappAway(f"the WABA has changed the template {name[:100]}, which cannot be read now")
+            raise CoreappUnavailable(f"the WABA has changed the template {name[:100]}, which cannot be read now")
         return found
 
     def _of(self, account: str) -> Mapping[str, Languages]:

@@ -29,8 +29,8 @@ from webapp.coreapps.interfaces import Coreapps, PrimaryCoreapps
 from webapp.http import bodies, dependencies, responses
 from webapp.http.bodies import BodyLimit
 from webapp.http.errors import (
-    CoreappAway,
     CoreappRefused,
+    CoreappUnavailable,
     InducedFailure,
     InvalidRequest,
     MethodNotAllowed,
@@ -180,7 +180,7 @@ class TestMode:
         for response in await self.coreapps.call_all(
             lambda n: core.EmptyQueues(n=n), core.Purged, timeout=RESET_SECONDS
         ):
-            if isinstance(response, CoreappAway):
+            if isinstance(response, CoreappUnavailable):
                 raise response
             deleted += response.count
         await self.robots.call(recipients.DropShown())

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.media.errors import DiskFull, StoreAway
+from tidings.media.errors import DiskFull, StoreUnavailable
 from tidings.objects.store import FileStore
 from tidings.storage.business import upstreams
 from tidings.storage.database import Database
@@ -34,7 +34,7 @@ class UpstreamProfiles:
         return await self.database.query(lambda connection: upstreams.exists(connection, account), patience=5.0)
 
     async def change(self, account: str, fields: Mapping[str, Any], picture: UploadedPicture | None = None) -> None:
-        """Change fields of a profile, and its photo. Raises the errors of the Coreapp link, `FilesAway` and
+        """Change fields of a profile, and its photo. Raises the errors of the Coreapp link, `FilesUnavailable` and
         `Overloaded`.
 
         fields: values under their names in v1; absent ones stay
@@ -63,7 +63,7 @@ class UpstreamProfiles:
 
         try:
             return (await self.files.write(content(), limit=len(picture.content))).name
-        except StoreAway as error:
+        except StoreUnavailable as error:
             raise away(error) from error
         except DiskFull as error:
             raise full(error) from None

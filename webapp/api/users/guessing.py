@@ -23,7 +23,7 @@ from tidings.storage import outages
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.business.login_origins import LoginOrigin
 from tidings.storage.database import Connection, Database, DatabaseError
-from webapp.http.errors import DatabaseAway, RateLimitExceeded
+from webapp.http.errors import DatabaseUnavailable, RateLimitExceeded
 from webapp.rate_limits import buckets
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class Guessing:
             if not outages.may_be_committed(error):
                 raise
             # A repetition would consume a second token. The password was not checked.
-            raise DatabaseAway from error
+            raise DatabaseUnavailable from error
         if full_at:
             # Later attempts are refused here until then, without a statement.
             self._accounts.learn(username, (full_at.get(account, 0) - now) / 1000)

@@ -17,7 +17,7 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,8 @@ class ProcessList:
         """Return the response of each Coreapp by its address; `None` when it did not respond."""
         responses = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT)
         return {
-            coreapp.address: None if isinstance(response, CoreappAway) else response for coreapp, response in responses
+            coreapp.address: None if isinstance(response, CoreappUnavailable) else response
+            for coreapp, response in responses
         }
 
 

@@ -18,7 +18,7 @@ from tidings.storage import outages
 from tidings.storage.business import shard_blocks
 from tidings.wire import core
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import CoreappAway
+from webapp.http.errors import CoreappUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class FiguresRecorder:
         counts: dict[tuple[str, str, str], float] = {}
         queues: dict[tuple[str, str, str], dict[str, float]] = {}
         for coreapp, response in found:
-            if isinstance(response, CoreappAway):
+            if isinstance(response, CoreappUnavailable):
                 continue
             for sample in _samples(response.text):
                 _count(counts, coreapp.name, sample)

@@ -12,7 +12,7 @@ from tidings.storage.database import Database
 from tidings.wire import core, single_requests
 from tidings.wire.codes import ACCESS_DENIED
 from tidings.wire.single_requests import NoConnection, NoResponse
-from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
+from webapp.http.errors import CoreappRefused, CoreappUnavailable, CoreappUnreachable
 
 NO_KEY = "this Webapp has no operator key: set TIDINGS_CONSOLE_KEY, or use `tidings queue` on a machine that has it"
 
@@ -46,7 +46,7 @@ class OperatorLink:
         """Send one request to the owner of a shard, and return its response.
 
         Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner of a release that knows
-        the request. Only `CoreappAway` leaves it unknown whether the request was processed.
+        the request. Only `CoreappUnavailable` leaves it unknown whether the request was processed.
 
         version: as in `single_requests.call`
         """
@@ -66,9 +66,9 @@ class OperatorLink:
         except NoConnection as error:
             raise CoreappUnreachable(str(error)) from error
         except NoResponse as error:
-            raise CoreappAway(str(error)) from error
+            raise CoreappUnavailable(str(error)) from error
         if isinstance(response, core.Refused):
             raise CoreappRefused(response.code, response.details, retry_after=response.retry_after)
         if not isinstance(response, expect):
-            raise CoreappAway(f"the Coreapp at {owner.address} responded with {type(response).__name__}")
+            raise CoreappUnavailable(f"the Coreapp at {owner.address} responded with {type(response).__name__}")
         return response
