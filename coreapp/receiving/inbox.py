@@ -99,7 +99,7 @@ class Inbox:
             device.GROUP_CHANGED: self._note_group_change,
             device.IDENTITY: key_changes.note,
             device.RETRY: self._send_again,
-            **dict.fromkeys(cross_shard.FOR_FIRST, _take_note),
+            **dict.fromkeys(cross_shard.FOR_FIRST, _handle_cross_shard_message),
         }
         # Bounded by the network's window of unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
@@ -142,7 +142,7 @@ class Inbox:
         self._awaited[delivery.id] = ended
         return ended
 
-    def note(self, delivery: Deliver) -> asyncio.Future[None]:
+    def handle_cross_shard_message(self, delivery: Deliver) -> asyncio.Future[None]:
         """Queue a cross-shard message, in order with the deliveries; the future is that of `_put_awaited`."""
         if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
             return self._set_aside(delivery)
@@ -173,8 +173,10 @@ class Inbox:
         if not kept.cancelled() and kept.exception() is None:
             self.context.network_connection.acknowledge((delivery,))
 
-    def _again(self, held: Sequence[Deliver]) -> None:
-        for delivery in () if self._is_closed else held:
+    def _requeue(self, held: Sequence[Deliver]) -> None:
+        if self._is_closed:
+            return
+        for delivery in held:
             self._put(delivery)
 
     async def close(self) -> None:
@@ -212,7 +214,8 @@ class Inbox:
                 part = inspection.part(waiting, suspects)
                 if len(part) > SMALL_PART:
                     part = await self._catch_up.due(part)
-                waiting = waiting[await self._take(part) :]
+                handled = await self._take(part)
+                waiting = waiting[handled:]
             finally:
                 self._in_flight = ()
             if waiting:
@@ -235,7 +238,7 @@ class Inbox:
         self.statuses.tracker.hold(about)
         try:
             await self._load_statuses(about)
-            self._charge(deliveries)
+            self._consume_work_budget(deliveries)
             with contextlib.ExitStack() as loaded:
                 effects = await self._prepare(deliveries, loaded)
                 handled = await self._handle(deliveries, effects)
@@ -250,7 +253,7 @@ class Inbox:
         if effects.held:
             waiting = {id(delivery) for delivery in effects.held}
             done = [delivery for delivery in done if id(delivery) not in waiting]
-            asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, effects.held)
+            asyncio.get_running_loop().call_later(HELD_SECONDS, self._requeue, effects.held)
         self.context.network_connection.acknowledge(done)
         if self._awaited:
             for delivery in done:
@@ -335,7 +338,7 @@ class Inbox:
                 )
             )
 
-    def _charge(self, deliveries: Sequence[Deliver]) -> None:
+    def _consume_work_budget(self, deliveries: Sequence[Deliver]) -> None:
         """Consume the work budget of senders for reads of unknown message ids."""
         for delivery in deliveries:
             if len(delivery.refs) > FEW_REFS:
@@ -405,5 +408,5 @@ def _items(deliveries: Sequence[Deliver]) -> Sequence[quarantine.Item]:
     return [quarantine.name(ItemKind.DELIVERY, delivery.id) for delivery in deliveries]
 
 
-def _take_note(delivery: Deliver, effects: BatchEffects) -> None:
+def _handle_cross_shard_message(delivery: Deliver, effects: BatchEffects) -> None:
     effects.arrivals.note(delivery)

@@ -49,7 +49,7 @@ RENEW = "renew"  # kind of a `NEW` job that must use another session than the on
 # Failure for a recipient whose identity changed, until the business acknowledges it.
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
 # Failure for a recipient whose keys lost post-quantum protection, which an attacker between us could cause.
-WEAKER = (codes.USER_CHANGED, "the recipient's keys no longer have post-quantum protection")
+DOWNGRADED = (codes.USER_CHANGED, "the recipient's keys no longer have post-quantum protection")
 
 
 @dataclasses.dataclass(slots=True)
@@ -103,7 +103,7 @@ class Encryption:
         self._outdated: dict[str, bytes | None] = {}
         self._set_ups: Batcher[str, None] = Batcher(
             "session-lane",
-            self._round,
+            self._run_round,
             max_size=MAX_FETCH,
             max_in_flight=2,
             # At most one entry per key of `_waiting`.
@@ -164,7 +164,7 @@ class Encryption:
             waiting.append((job, content))
             return
         self._waiting[job.peer] = [(job, content)]
-        self._line_up(job.peer)
+        self._request_session(job.peer)
 
     def is_renewing(self, peer: str) -> bool:
         """Return whether a new session with this peer is being opened."""
@@ -213,7 +213,7 @@ class Encryption:
         self._waiting.clear()
         await self._set_ups.close()
 
-    def _line_up(self, peer: str) -> None:
+    def _request_session(self, peer: str) -> None:
         self._set_ups.put(peer).add_done_callback(self._round_done)
 
     def _round_done(self, done: asyncio.Future[None]) -> None:
@@ -243,7 +243,7 @@ class Encryption:
         self.left += len(taken)
         if len(taken) < len(waiting):
             self._waiting[peer] = waiting[len(taken) :]
-            self._again(peer)
+            self._start_next_round(peer)
         return taken
 
     def _has_suspects(self, peer: str) -> bool:
@@ -257,10 +257,11 @@ class Encryption:
         outdated = self._outdated[peer]
         return outdated is None or outdated == record.base_key
 
-    async def _round(self, peers: Sequence[str]) -> Sequence[None]:
+    async def _run_round(self, peers: Sequence[str]) -> Sequence[None]:
         # Jobs of one round are one change, which the database refuses as a whole. So suspects have rounds of their own.
         suspected = [peer for peer in peers if self._has_suspects(peer)]
-        for served in ([peer for peer in peers if peer not in suspected], *([peer] for peer in suspected)):
+        others = [peer for peer in peers if peer not in suspected]
+        for served in [others, *([peer] for peer in suspected)]:
             with self.sessions.pinned(served), self.identities.pinned(served):
                 await self._serve(served)
         return [None] * len(peers)
@@ -271,7 +272,7 @@ class Encryption:
         missing = [peer for peer in peers if (r := self.sessions.in_memory(peer)) is None or self._is_outdated(peer, r)]
         await self.identities.load(missing if self.identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
-        opened, weaker = await self._open_sessions(missing, bundles)
+        opened, downgraded = await self._open_sessions(missing, bundles)
         # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
         made = _Round(self.context.device.number)
         for peer in peers:
@@ -281,7 +282,7 @@ class Encryption:
                 if self.sessions.drops(peer) != drops[peer] or peer not in opened:
                     # The peer registered again during the fetch, so the new session may use its old keys. Or no bundle
                     # was fetched, because the session became outdated only now.
-                    self._again(peer)
+                    self._start_next_round(peer)
                     continue
                 fresh = opened[peer]
                 if fresh is not None:
@@ -296,8 +297,8 @@ class Encryption:
                 made.checked += self._checked_by_fetch(peer, waiting, bundles)
             if self.identities.blocks(peer):
                 self.transmitter.fail([job for job, _ in waiting], *CHANGED)
-            elif record is None and peer in weaker:
-                self.transmitter.fail([job for job, _ in waiting], *WEAKER)
+            elif record is None and peer in downgraded:
+                self.transmitter.fail([job for job, _ in waiting], *DOWNGRADED)
             elif record is None:
                 self._give_up(peer, waiting, bundles)
             else:
@@ -317,12 +318,12 @@ class Encryption:
         bundle is a downgrade.
         """
         opened: dict[str, e2ee.SessionRecord | None] = {}
-        weaker: set[str] = set()
+        downgraded: set[str] = set()
         for count, peer in enumerate(peers, 1):
             bundle = bundles.get(peer)
             if bundle and not bundle.has_kyber and self.identities.is_downgrade(peer, bundle.identity_key):
                 log.error("session.downgraded", extra={"peer": peer})
-                weaker.add(peer)
+                downgraded.add(peer)
                 opened[peer] = None
                 continue
             waiting = self._waiting.get(peer)
@@ -330,7 +331,7 @@ class Encryption:
                 opened[peer] = self._open_session(peer, bundle)
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
-        return opened, weaker
+        return opened, downgraded
 
     async def _commit(self, made: _Round) -> None:
         """Commit a round, then send it."""
@@ -357,10 +358,10 @@ class Encryption:
             jobs.append(encrypted)
         return jobs
 
-    def _again(self, peer: str) -> None:
+    def _start_next_round(self, peer: str) -> None:
         """Start another round for a peer with waiting jobs."""
         if peer in self._waiting and not self._closing.is_set():
-            self._line_up(peer)
+            self._request_session(peer)
 
     async def _fetch(self, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle | None]:
         """Fetch bundles, retrying until the network responds: the jobs are on disk and can wait. None for a peer that
@@ -377,7 +378,11 @@ class Encryption:
                 log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
                 if len(peers) == 1:
                     return {peers[0]: None}
-                return {k: v for peer in peers for k, v in (await self._fetch([peer])).items()}
+                # The refusal may be about one of them only.
+                found: dict[str, e2ee.PreKeyBundle | None] = {}
+                for peer in peers:
+                    found.update(await self._fetch([peer]))
+                return found
             await service.wait_for(self._closing, RETRY_SECONDS)
         return {}
 

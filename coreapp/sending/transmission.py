@@ -172,7 +172,7 @@ class Transmitter:
         if reason == device.OVERLOADED:
             self.failures.note((envelope_id,), failures.OVERLOADED)
             if not self._refused:
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._resend_refused)
             self._refused.add(envelope_id)
             return
         job = self._acknowledged(envelope_id, reason)
@@ -277,7 +277,7 @@ class Transmitter:
                 span.end(error=refusal)
         return job
 
-    def _again(self) -> None:
+    def _resend_refused(self) -> None:
         refused, self._refused = self._refused, set()
         self._resend([job for message_id, job in self._unacknowledged.items() if message_id in refused])
 

@@ -48,7 +48,7 @@ RETRY_SECONDS = 0.5  # seconds until the next try after an outage or a lost shar
 POLL_SECONDS = 0.25  # seconds between two polls of the shards, while there are other processes
 ALONE_POLL_SECONDS = 1.0  # seconds between two polls otherwise: then only the number of shards can change
 RESERVED_SECONDS = 2.0  # seconds that a free shard is reserved for the process that it is assigned to
-SETTLED_BEATS = 2  # heartbeats without a change of the live processes before a shard is moved
+SETTLED_HEARTBEATS = 2  # heartbeats without a change of the live processes before a shard is moved
 
 
 class ShardNode:
@@ -212,7 +212,7 @@ class ShardNode:
         self.numbers.follow(survey.numbers)
         if len(survey.numbers) > 1:
             # Another number may now wait for its registration code, or no longer wait.
-            self._note_owned()
+            self._update_owned()
         missing = [number for number in survey.numbers if number.shard_block not in survey.layouts]
         for number in missing:
             create = functools.partial(shards.create_shards_of, number=number, count=self._settings.shards)
@@ -269,7 +269,7 @@ class ShardNode:
             for shard, successor in balancing.successors(me, holdings, survey.places).items():
                 self._move(Move(shard, successor))
             return
-        settled_at = self._settled_since + SETTLED_BEATS * self._settings.heartbeat_seconds
+        settled_at = self._settled_since + SETTLED_HEARTBEATS * self._settings.heartbeat_seconds
         if now < settled_at or not self._own_reach.is_settled(now):
             return
         found = balancing.next_move(holdings, survey.places)
@@ -339,7 +339,7 @@ class ShardNode:
                 self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
             if lease.shard in self._terms and self._terms[lease.shard][0] is term:
                 del self._terms[lease.shard]
-            self._note_owned()
+            self._update_owned()
             self._wakeup.wake()
 
     async def _can_reopen(self, shard: int, error: Exception) -> bool:
@@ -374,9 +374,9 @@ class ShardNode:
             )
 
     def _opened(self) -> None:
-        self._note_owned()
+        self._update_owned()
 
-    def _note_owned(self) -> None:
+    def _update_owned(self) -> None:
         # A number that waits for its registration code does not keep the others from being served.
         waiting = {number.block for number in self.numbers if number.requests.waits_for_code}
         expected = sum(term.lease.block not in waiting for term, _ in self._terms.values())

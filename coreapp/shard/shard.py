@@ -290,7 +290,11 @@ async def _wire_rest(
         prekey_maintenance=maintenance,
         retention=wire_retention(context, media.collector, media.unused_collector),
         cross_shard_reader=CrossShardReader(
-            context, groups.notes, sending.encryption, tracker=statuses.tracker, handle=receiving.note
+            context,
+            groups.notes,
+            sending.encryption,
+            tracker=statuses.tracker,
+            handle=receiving.handle_cross_shard_message,
         ),
         upstream=make_inbox(context, statuses, peers=peers, media=media, sending=sending),
     )
