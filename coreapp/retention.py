@@ -278,11 +278,12 @@ class RetentionService:
         """Run the requested collections and report them. Periodic passes also run those that the settings enable,
         without a report.
         """
-        wanted = self.settings().garbagecollector_enable
-        chosen = {MESSAGE: wanted.messages, MEDIA: wanted.media, UNUSED_MEDIA: not wanted.media}
-        for kind in self.collectors if by_itself else ():
-            if chosen.get(kind, True) and kind not in self._requested:
-                await self._collect(kind)
+        if by_itself:
+            wanted = self.settings().garbagecollector_enable
+            chosen = {MESSAGE: wanted.messages, MEDIA: wanted.media, UNUSED_MEDIA: not wanted.media}
+            for kind in self.collectors:
+                if chosen.get(kind, True) and kind not in self._requested:
+                    await self._collect(kind)
         while self._requested:
             kind = next(iter(self._requested))
             del self._requested[kind]

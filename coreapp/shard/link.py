@@ -329,8 +329,11 @@ class LinkHandler:
 
     async def _health(self, n: int, account: str) -> core.Health:
         """Return the health of this process for one number, or for all if `account` is empty."""
-        found = self.numbers.of(account)
-        numbers = list(self.numbers) if not account else [found] if found is not None else []
+        if account:
+            found = self.numbers.of(account)
+            numbers = [found] if found is not None else []
+        else:
+            numbers = list(self.numbers)
         shards = [shard for number in numbers for shard in self.shards.of_number(number.block)]
         if not shards:
             waits = any(number.requests.waits_for_code for number in numbers)

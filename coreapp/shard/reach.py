@@ -94,7 +94,10 @@ class OwnReach:
             self._changed_at = now
         self._reach, self._polled_at = reach, now
         has_other = self._node not in reach.places(live)
-        self._show(("moves" if has_other else "no_other_is_reached") if is_cut_off else "")
+        if is_cut_off:
+            self._show("moves" if has_other else "no_other_is_reached")
+        else:
+            self._show("")
         return is_cut_off and has_other and now - self._suspected_since >= CONFIRMATION
 
     def is_settled(self, now: float) -> bool:

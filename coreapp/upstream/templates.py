@@ -132,11 +132,14 @@ async def keep(connection: Connection, account: str, fresh: Sequence[TemplateRow
     """Add templates of an account, or replace those with the same keys. Returns the number of changed and new ones."""
     await templates.lock(connection, account)
     stored = {row.key: row for row in await templates.list_templates(connection, account)}
-    changed = [
-        dataclasses.replace(row, created_at=stored[row.key].created_at) if row.key in stored else row
-        for row in {row.key: row for row in fresh}.values()
-        if row.key not in stored or not _is_same(stored[row.key], row)
-    ]
+    changed: list[TemplateRow] = []
+    # Of several with the same key the last one counts.
+    for key, row in {row.key: row for row in fresh}.items():
+        before = stored.get(key)
+        if before is None:
+            changed.append(row)
+        elif not _is_same(before, row):
+            changed.append(dataclasses.replace(row, created_at=before.created_at))
     await templates.put_templates(connection, account, changed)
     return len(changed)
 

@@ -487,7 +487,9 @@ def _seconds(callback: Callback, now: float) -> float:
     now: Unix seconds
     """
     wait = callback.due_at / 1000 - now
-    return wait if wait <= (LONGEST_RETRY if callback.attempt else LONGEST_HOLD) else 0.0
+    longest = LONGEST_RETRY if callback.attempt else LONGEST_HOLD
+    # A longer wait means that the clock was set back.
+    return wait if wait <= longest else 0.0
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
