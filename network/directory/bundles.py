@@ -77,7 +77,12 @@ class PreKeyBundles:
             if index not in withheld and not (one_time or kyber_one_time):
                 self._rate_limits.refund_one_time(*wanted[index])
             if bundle is not None:
-                (WITH_ONE_TIME if one_time else WITHHELD if index in withheld else WITHOUT_ONE_TIME).inc()
+                if one_time:
+                    WITH_ONE_TIME.inc()
+                elif index in withheld:
+                    WITHHELD.inc()
+                else:
+                    WITHOUT_ONE_TIME.inc()
                 self._refills.taken(bundle.number, prekey=one_time, kyber_prekey=kyber_one_time)
                 if one_time or kyber_one_time:
                     keys.append((bundle.number, one_time, kyber_one_time))

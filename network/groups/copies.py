@@ -325,13 +325,14 @@ class Copies:
         mailbox_usages = self.context.mailbox_usages
         numbers = {number for group in addressed.values() for number in group.members}
         usages = {number: usage for number in numbers if (usage := mailbox_usages.get(number)) is not None}
-        for frame in frames if mailbox_usages.is_shared else ():
-            size = mailbox.size_of(frame.body, frame.refs)
-            for number in addressed[frame.to].members if frame.to in addressed else ():
-                usage = usages.get(number)
-                if usage is not None and mailbox_usages.needs_recount(usage, frame.sender, size):
-                    mailbox_usages.evict(number)
-                    del usages[number]
+        if mailbox_usages.is_shared:
+            for frame in frames:
+                group, size = addressed.get(frame.to), mailbox.size_of(frame.body, frame.refs)
+                for number in group.members if group is not None else ():
+                    usage = usages.get(number)
+                    if usage is not None and mailbox_usages.needs_recount(usage, frame.sender, size):
+                        mailbox_usages.evict(number)
+                        del usages[number]
         if unknown := sorted(numbers - usages.keys()):
             found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)
             usages |= {number: mailbox_usages.learn(number, found.get(number, ())) for number in unknown}

@@ -122,7 +122,7 @@ class Router:
             admission.refuse(origin, frame, device.OVERLOADED)
             return
         if frame.kind == device.TRANSIENT:
-            self._pass_on(frame, usage, moment)
+            self._deliver_transient(frame, usage, moment)
             origin.accepted(frame.n)
             return
         refusal = self.mailbox_usages.take(usage, frame, size, moment)
@@ -144,7 +144,7 @@ class Router:
             return
         self._deliver(queue, queue.session, transit)
 
-    def _pass_on(self, frame: device.Send, usage: Usage, now: float) -> None:
+    def _deliver_transient(self, frame: device.Send, usage: Usage, now: float) -> None:
         """Send a transient envelope to its device, or drop it: while the device is detached or has envelopes waiting,
         and beyond the rate limit of the pair.
 

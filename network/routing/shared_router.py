@@ -125,7 +125,8 @@ class SharedRouter(Router):
 
         The read starts with the next envelope or with `read_mailbox`.
         """
-        for queue in self._queues.of(number) if number else self._queues:
+        queues = self._queues.of(number) if number else self._queues
+        for queue in queues:
             if queue.session is not None:
                 queue.again = queue.backlog = True
 
