@@ -72,8 +72,10 @@ def _samples(components: object) -> Iterator[tuple[str, object]]:
         example: Any = part.get("example")
         if kind is not None and isinstance(example, dict):
             given = example.get("header_handle")
-            for handle in given if isinstance(given, list) else () if given is None else (given,):
-                yield kind, handle
+            if isinstance(given, list):
+                yield from ((kind, handle) for handle in given)
+            elif given is not None:
+                yield kind, given
         cards = part.get("cards")
         for card in cards if isinstance(cards, list) else ():
             if isinstance(card, dict):

@@ -118,9 +118,11 @@ def _matches(template: TemplateRow, query: Mapping[str, Any]) -> bool:
         "language": lambda value: value == template.language.lower(),
         "quality_score": lambda value: value == (template.quality or UNRATED).lower(),
     }
-    return all(
-        any(check(value) for value in values) for name, check in checks.items() if (values := _values(query.get(name)))
-    )
+    for name, check in checks.items():
+        values = _values(query.get(name))
+        if values and not any(map(check, values)):
+            return False
+    return True
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ def read(body: bytes) -> Iterator[NumberEvent | AccountEvent | WrongChange]:
         entries = _decode(body).entry
     except UNREADABLE as error:
         raise WrongEnvelope(str(error)[:200]) from None
-    return (event for entry in entries for raw in entry.changes for event in _events(raw))
+    return itertools.chain.from_iterable(_events(raw) for entry in entries for raw in entry.changes)
 
 
 def _events(raw: msgspec.Raw) -> Iterator[NumberEvent | AccountEvent | WrongChange]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tidings.installation import process_records
-from tidings.installation.process_records import FoundRecord
+from tidings.installation.process_records import FoundRecord, ProcessRecord
 from tidings.storage.business import console_views, nodes, shard_blocks, shards
 from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
@@ -127,22 +127,20 @@ def _list_recorded(data_dir: Path) -> tuple[Sequence[ProcessEntry], Mapping[Path
             unreadable[path] = str(error)
         else:
             records += [one] if one is not None else []
-    now = time.time()
     entries = [
-        ProcessEntry(
-            record.process,
-            f"{record.process} {record.pid}",
-            LIVE if found.is_running else KILLED,
-            found.is_running,
-            now - found.started_at if found.is_running else None,
-            # The process holds a lock while it runs.
-            0.0 if found.is_running else None,
-            record.version,
-        )
+        _recorded(found.record, found)
         for found in sorted(records, key=lambda one: one.started_at)
-        if (record := found.record) is not None and record.process in RECORDED
+        if found.record is not None and found.record.process in RECORDED
     ]
     return entries, unreadable
+
+
+def _recorded(record: ProcessRecord, found: FoundRecord) -> ProcessEntry:
+    name = f"{record.process} {record.pid}"
+    if not found.is_running:
+        return ProcessEntry(record.process, name, KILLED, False, None, None, record.version)
+    # Its heartbeat has no age: the process holds a lock while it runs.
+    return ProcessEntry(record.process, name, LIVE, True, time.time() - found.started_at, 0.0, record.version)
 
 
 def _network(health: Mapping[str, core.Health | None]) -> ProcessEntry:
