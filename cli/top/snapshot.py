@@ -210,7 +210,9 @@ def _queue(
 ) -> QueueRow:
     rate_in, rate_out = rates
     delay = depth / rate_out if rate_out else None
-    drain = depth / -fill if fill is not None and fill < 0 else (0.0 if not depth else None)
+    drain = None if depth else 0.0
+    if fill is not None and fill < 0:
+        drain = depth / -fill
     return QueueRow(process, queue, shard, depth, limit, oldest, rate_in, rate_out, fill, delay, drain)
 
 

@@ -145,6 +145,15 @@ def _resolved(spelt: addresses.Address) -> Resolved:
     return socket.AF_INET if spelt.version == 4 else socket.AF_INET6, str(spelt)
 
 
+def _scope_id(zone: str) -> int:
+    """Return the scope id of the zone of an IPv6 address; 0 for none."""
+    if not zone:
+        return 0
+    if zone.isascii() and zone.isdigit():
+        return int(zone)
+    return socket.if_nametoindex(zone)
+
+
 async def _dial(address: Resolved, port: int) -> socket.socket:
     family, text = address
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -154,8 +163,7 @@ async def _dial(address: Resolved, port: int) -> socket.socket:
         where: tuple[str, int] | tuple[str, int, int, int] = (text, port)
         if family == socket.AF_INET6:
             plain, _, zone = text.partition("%")
-            scope = int(zone) if zone.isascii() and zone.isdigit() else socket.if_nametoindex(zone) if zone else 0
-            where = (plain, port, 0, scope)
+            where = (plain, port, 0, _scope_id(zone))
         await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:
         sock.close()

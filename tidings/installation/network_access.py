@@ -40,7 +40,9 @@ TCP_TLS: Any = env.variable("TIDINGS_NETWORK_TCP_TLS", None)
 def url_at(address: tuple[str, int]) -> str:
     """Return the URL of a network that listens on this machine, at the default port if it listens elsewhere."""
     host, port = address
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}" if env.is_loopback(host) else DEFAULT_URL
+    if not env.is_loopback(host):
+        return DEFAULT_URL
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def http_endpoint(url: str) -> exposure.Endpoint:

@@ -57,7 +57,9 @@ class InterpreterBuild:
 
 
 def _words(name: str, is_built: bool | None) -> str:
-    return f"{name} not recorded" if is_built is None else name if is_built else f"no {name}"
+    if is_built is None:
+        return f"{name} not recorded"
+    return name if is_built else f"no {name}"
 
 
 def read() -> InterpreterBuild:
@@ -115,7 +117,12 @@ def _print_rank(path: str) -> None:
     """
     build = read()
     obstacle = _obstacle(build)
-    rank = 0 if obstacle else 1 if not build.is_tested else 2 if not build.is_optimised else 3
+    if obstacle:
+        rank = 0
+    elif not build.is_tested:
+        rank = 1
+    else:
+        rank = 3 if build.is_optimised else 2
     order = ".".join(f"{number:03}" for number in build.version)
     words = f"{build} {obstacle}".rstrip()
     print(f"{rank} {order}", os.path.realpath(sys.executable), path, build.number, words, sep="\t")  # noqa: T201

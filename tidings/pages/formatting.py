@@ -52,11 +52,13 @@ def _lines(text: str) -> Iterator[Markup]:
     kind = ""
     for line in [*lines, None]:
         item = _ITEM.fullmatch(line) if line is not None else None
-        now = "" if item is None else "ol" if item["number"] else "ul"
-        if items and now != kind:
+        new_kind = ""
+        if item is not None:
+            new_kind = "ol" if item["number"] else "ul"
+        if items and new_kind != kind:
             yield _LISTS[kind].format(Markup("").join(items))
             items = []
-        kind = now
+        kind = new_kind
         if item is not None:
             value = Markup(' value="{}"').format(item["number"]) if item["number"] else ""
             items.append(Markup('<li dir="auto"{}>{}</li>').format(value, _inline(item["words"])))
@@ -67,8 +69,10 @@ def _lines(text: str) -> Iterator[Markup]:
 
 
 def _inline(text: str, depth: int = 0) -> Markup:
+    if depth >= MAX_NESTED:
+        return markupsafe.escape(text)
     found, end = [], 0
-    for match in _INLINE.finditer(text) if depth < MAX_NESTED else ():
+    for match in _INLINE.finditer(text):
         kind = match.lastgroup or ""
         inside = match[kind]
         after = match.end()

@@ -12,9 +12,13 @@ def printable(text: str, keep: str = "") -> str:
 
     keep: characters that stay
     """
-    return "".join(
-        c if c.isprintable() or c in keep else _TAB if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+
+    def shown(character: str) -> str:
+        if character.isprintable() or character in keep:
+            return character
+        return _TAB if character == "\t" else "\N{REPLACEMENT CHARACTER}"
+
+    return "".join(map(shown, text))
 
 
 def one_line(text: str, keep: str = "") -> str:

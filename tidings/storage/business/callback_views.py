@@ -189,10 +189,13 @@ def _done(row: EndedCallback) -> CallbackEntry:
 
 def _queued(row: Any) -> CallbackEntry:
     is_dead = row.state == CallbackState.DEAD
+    state = FAILING if row.attempt else PENDING
+    if is_dead:
+        state = GIVEN_UP
     return CallbackEntry(
         row.seq,
         row.shard,
-        GIVEN_UP if is_dead else FAILING if row.attempt else PENDING,
+        state,
         row.kind,
         row.subject,
         row.recipient or "",
@@ -375,8 +378,9 @@ async def list_to_resend(
     rows = await connection.execute(sa.select(shards.table.c.shard).where(shards.of_block(block)))
     present = {row.shard for row in rows}
     seqs: dict[int, list[int]] = {}
-    for row in newest_to_resend(page.rows, set() if events is None else events) if present else ():
-        seqs.setdefault(shard_to_resend(row, present), []).append(row.seq)
+    if present:
+        for row in newest_to_resend(page.rows, set() if events is None else events):
+            seqs.setdefault(shard_to_resend(row, present), []).append(row.seq)
     return ResendPage(seqs, page.older)
 
 

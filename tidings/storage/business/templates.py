@@ -120,12 +120,11 @@ async def put_templates(
         named = _named(account, template.name, template.language, template.namespace)
         await connection.execute(table.delete().where(named))
     await connection.execute(table.insert(), [dataclasses.asdict(template) for template in templates])
-    changed = [
-        (template, kind, old, new)
-        for template in templates
-        if (stored := before.get(template.key)) is not None
-        for kind, old, new in _differences(stored, template)
-    ]
+    changed = []
+    for template in templates:
+        stored = before.get(template.key)
+        if stored is not None:
+            changed += [(template, kind, old, new) for kind, old, new in _differences(stored, template)]
     await _report(connection, account, version + 1, changed, reason=reason, info=info)
     await _bump(connection, account)
 
