@@ -159,7 +159,7 @@ class Routing:
     def read_all_mailboxes(self) -> None:
         """Request a check of all mailboxes: envelopes were stored for devices that may be attached to other nodes."""
         if self.node is not None:
-            self.node.exchange.relocation_check.lost_track = True
+            self.node.exchange.relocation_check.has_unlocated = True
 
     @property
     def contexts(self) -> Sequence[FileContext | None]:

@@ -103,7 +103,7 @@ class ClusterNode(OtherNodes):
         if self._ticks % RENEWAL_TICKS == 0:
             self._start(self.presence.renew())
         needs_retry = self._ticks % RETRY_TICKS == 0 and (self._announcements.incomplete or self.presence.unclaimed)
-        if needs_retry or self.exchange.relocation_check.lost_track:
+        if needs_retry or self.exchange.relocation_check.has_unlocated:
             self._start_catch_up()
 
     async def close(self) -> None:
@@ -284,10 +284,10 @@ class ClusterNode(OtherNodes):
         """
         incomplete, lost, unclaimed = (
             self._announcements.incomplete,
-            self.exchange.relocation_check.lost_track,
+            self.exchange.relocation_check.has_unlocated,
             self.presence.unclaimed,
         )
-        self._announcements.incomplete = self.exchange.relocation_check.lost_track = self.presence.unclaimed = False
+        self._announcements.incomplete = self.exchange.relocation_check.has_unlocated = self.presence.unclaimed = False
         if lost:
             # Sent before any envelope, which would overtake those that the notice is about.
             self.exchange.relocation_check.request_read_all()
@@ -298,7 +298,7 @@ class ClusterNode(OtherNodes):
             log.warning("claims.not_repeated", extra={"error": str(error)})
             # Flags that were set in the meantime stay set.
             self._announcements.incomplete |= incomplete
-            self.exchange.relocation_check.lost_track |= lost
+            self.exchange.relocation_check.has_unlocated |= lost
             self.presence.unclaimed |= unclaimed
             return
         if incomplete:

@@ -26,6 +26,7 @@ from tidings.storage.network.mailbox import Envelope
 # Numbers that are located at a time after something was stored for them, and numbers that may wait for it.
 READS, MAX_READS = 1000, 100_000
 
+# Stored rows of a number that are not all known, so that its whole mailbox has to be read.
 _EVERYTHING: Sequence[Envelope] = ()
 
 
@@ -65,7 +66,7 @@ class RelocationCheck:
     # Called to read the mailbox of a number whose device is attached to this node.
     read_here: Callable[[str], None]
     # Whether an envelope was stored whose recipient could not be located.
-    lost_track: bool = False
+    has_unlocated: bool = False
     # Stored rows by number; empty when not all of them are known.
     _stored: dict[str, Sequence[Envelope]] = dataclasses.field(default_factory=dict)
     # By number, envelopes that are being stored or whose notice has not been queued.
@@ -73,7 +74,7 @@ class RelocationCheck:
     # By number, the future that is done when there are none left, and the monotonic seconds at which it gives up.
     _waiting: dict[str, tuple[asyncio.Future[bool], float]] = dataclasses.field(default_factory=dict)
     # Nodes that have been notified of everything stored here, or will be before this node sends them anything else.
-    _informed: set[str] = dataclasses.field(default_factory=set)
+    _notified: set[str] = dataclasses.field(default_factory=set)
     # Nodes that missed a notice: they must read all mailboxes.
     _must_read_all: set[str] = dataclasses.field(default_factory=set)
     _reading: asyncio.Task[None] | None = None
@@ -90,17 +91,17 @@ class RelocationCheck:
 
         rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
         """
-        is_known = number in self._stored
-        if not self.membership.is_redis_up or (not is_known and len(self._stored) >= MAX_READS):
-            self.lost_track = True
+        earlier = self._stored.get(number)
+        if not self.membership.is_redis_up or (earlier is None and len(self._stored) >= MAX_READS):
+            self.has_unlocated = True
             return
-        found = tuple(rows)
-        if not found:
-            if not is_known or self._stored[number]:
+        # With `_EVERYTHING` the whole mailbox is read anyway.
+        if earlier != _EVERYTHING:
+            if found := tuple(rows):
+                self._stored[number] = (*(earlier or ()), *found)
+            else:
                 self._begin(number)
-            self._stored[number] = _EVERYTHING
-        elif not is_known or self._stored[number]:
-            self._stored[number] = (*self._stored.get(number, ()), *found)
+                self._stored[number] = _EVERYTHING
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read_stored(), name="read stored")
 
@@ -115,17 +116,17 @@ class RelocationCheck:
 
         A node that was absent first receives a request to read all mailboxes.
         """
-        if node not in self._informed and node not in self._must_read_all and not self.lost_track:
+        if node not in self._notified and node not in self._must_read_all and not self.has_unlocated:
             self._request_read_all([node])
-        return self.lost_track or node in self._must_read_all
+        return self.has_unlocated or node in self._must_read_all
 
     def joined(self) -> None:
         """Record that this node has joined the cluster and has stored nothing yet."""
-        self._informed = set(self.membership.nodes)
+        self._notified = set(self.membership.nodes)
 
     def nodes_left(self, nodes: Iterable[str]) -> None:
         """Record that these nodes have left: on their return they have missed notices."""
-        self._informed.difference_update(nodes)
+        self._notified.difference_update(nodes)
 
     def settled(self, number: str) -> asyncio.Future[bool]:
         """Return a future: True when no envelope for this number would overtake another, False after waiting too long.
@@ -164,7 +165,7 @@ class RelocationCheck:
                 try:
                     found = await self.presence.find_all(numbers)
                 except (RedisUnavailable, BatcherFull):
-                    self.lost_track = True
+                    self.has_unlocated = True
                     found = {}
                 for number, claims in found.items():
                     self.locations.learn(number, claims)
@@ -190,7 +191,7 @@ class RelocationCheck:
 
     def unsent(self, node: str) -> None:
         """Record that a notice has not reached this node."""
-        self._informed.discard(node)
+        self._notified.discard(node)
         self._must_read_all.add(node)
 
     def sweep(self) -> None:
@@ -205,18 +206,18 @@ class RelocationCheck:
         if self._must_read_all and self.membership.is_redis_up:
             # Nodes that have left need no notice.
             self._must_read_all &= self.membership.nodes
-            self._informed &= self.membership.nodes
+            self._notified &= self.membership.nodes
             self._request_read_all(list(self._must_read_all))
 
     def request_read_all(self) -> None:
         """Make every other node read all mailboxes; absent nodes do so on their return, before receiving anything."""
-        self._informed.clear()
+        self._notified.clear()
         self._request_read_all([node for node in self.membership.nodes if node != self.membership.me])
 
     def _request_read_all(self, nodes: Iterable[str]) -> None:
         for node in nodes:
             if self.outbox.put(node, frames.ReadAll()):
                 self._must_read_all.discard(node)
-                self._informed.add(node)
+                self._notified.add(node)
             else:
                 self.unsent(node)

@@ -150,7 +150,7 @@ async def test_a_failed_renewal_is_followed_by_a_repetition_of_all_claims() -> N
 
 async def test_state_changed_while_a_repetition_of_claims_fails_is_kept() -> None:
     def change() -> None:
-        node._announcements.incomplete = node.exchange.relocation_check.lost_track = True
+        node._announcements.incomplete = node.exchange.relocation_check.has_unlocated = True
         away()
 
     server = PlayedServer()
@@ -160,7 +160,7 @@ async def test_state_changed_while_a_repetition_of_claims_fails_is_kept() -> Non
     node.presence.unclaimed = True
     await node._catch_up()
     assert node._announcements.incomplete
-    assert node.exchange.relocation_check.lost_track
+    assert node.exchange.relocation_check.has_unlocated
 
 
 async def test_an_expel_frame_for_an_unreachable_node_is_sent_again_later() -> None:
