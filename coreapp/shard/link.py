@@ -123,27 +123,27 @@ class LinkHandler:
                 return
             self.unauthenticated_links.authenticated(connection)
             if frame.operator_key and not self.keys.is_operator(frame.operator_key):
-                self._run(self._greet_after_refresh(connection, frame))
+                self._run(self._accept_after_refresh(connection, frame))
             else:
-                self._greet(connection, frame)
+                self._accept_hello(connection, frame)
         elif not self._trusted:
             self.unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         elif isinstance(frame, core.Ping):
             connection.send(core.Done(frame.n))
         elif len(self._tasks) >= MAX_IN_FLIGHT or not self._starts.take(lambda: self._start(connection, frame)):
             full = core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1)
-            connection.send(_as_known(frame, full))
+            connection.send(_with_outcome(frame, full))
 
-    def _greet(self, connection: Connection, hello: core.Hello) -> None:
+    def _accept_hello(self, connection: Connection, hello: core.Hello) -> None:
         """Respond to the `Hello` of a client with the link key."""
         self._is_operator = self.keys.is_operator(hello.operator_key)
         connection.send(core.Done(hello.n, core.LINK_VERSION))
         self._links.add(connection, is_notified=hello.version >= 3)
 
-    async def _greet_after_refresh(self, connection: Connection, hello: core.Hello) -> None:
+    async def _accept_after_refresh(self, connection: Connection, hello: core.Hello) -> None:
         await self.keys.refresh()
         if not self._is_closed:
-            self._greet(connection, hello)
+            self._accept_hello(connection, hello)
 
     def _start(self, connection: Connection, request: Any) -> None:
         self._run(self._respond(connection, request))
@@ -178,14 +178,14 @@ class LinkHandler:
             response = await self._handle(request)
         except _NotLookedUp as refused:
             known = core.Refused(request.n, refused.code, refused.details, refused.retry_after)
-            response = _as_known(request, known)
+            response = _with_outcome(request, known)
         except RequestRefused as refused:
             response = core.Refused(request.n, refused.code, refused.details, refused.retry_after)
         except KeyInUse as error:
             response = core.KeyTaken(request.n, error.in_progress)
         except (LeaseLost, BatcherClosed):
             lost = core.Refused(request.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
-            response = _as_known(request, lost)
+            response = _with_outcome(request, lost)
         except BatcherFull as error:
             response = core.Refused(request.n, codes.OVERLOADED, f"the {error} queue is full", 1)
         except OutcomeUnknown as error:
@@ -389,7 +389,7 @@ async def _handle_number_request(requests: AccountRequests, request: Any) -> cor
     return core.Done(request.n)
 
 
-def _as_known(request: Any, refused: core.Refused) -> core.Refused:
+def _with_outcome(request: Any, refused: core.Refused) -> core.Refused:
     """Mark the outcome of a refused repetition as unknown: an earlier attempt may have been carried out."""
     refused.unknown = isinstance(request, core.AcceptMessage) and request.repeated
     return refused

@@ -251,7 +251,7 @@ class UpstreamInbox:
             # A message that was sent before the number belonged to this installation, or long ago.
             EVENTS.labels(core.STATUS_EVENT, "unknown").inc()
             return
-        job = self.sender.settle(message_id, tracker.held(message_id).peer)
+        job = self.sender.end_by_status(message_id, tracker.held(message_id).peer)
         if job is not None:
             effects.settled.append(job)
             effects.ids.append(self.sender.ids_of(message_id, status.wamid))

@@ -172,7 +172,7 @@ class UpstreamSender(Encryption):
 
     # Methods for receiving and read marks.
 
-    def settle(self, message_id: str, peer: str) -> Job | None:
+    def end_by_status(self, message_id: str, peer: str) -> Job | None:
         """Remove a job whose message has a status, so that a post of it is known to have succeeded: the present one, or
         an earlier one after which the job waits to be posted again. Returns the job, which the caller ends with the
         status; None if it had ended before.
@@ -185,7 +185,7 @@ class UpstreamSender(Encryption):
             job = lane.jobs[0][0]
         if job.id in self._timers or job.id not in self._posted:
             SETTLED.labels("status").inc()
-        self._ended(job)
+        self._remove_job(job)
         return job
 
     def note_wamid(self, message_id: str, wamid: str) -> None:
@@ -229,9 +229,9 @@ class UpstreamSender(Encryption):
             return
         task = asyncio.get_running_loop().create_task(self._send(lane, job, content), name=job.peer)
         self._tasks.add(task)
-        task.add_done_callback(self._sent)
+        task.add_done_callback(self._post_ended)
 
-    def _sent(self, task: asyncio.Task[None]) -> None:
+    def _post_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self.number.pace.release()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -241,7 +241,7 @@ class UpstreamSender(Encryption):
     async def _send(self, lane: PostLane, job: Job, content: bytes) -> None:
         body = await self._prepare(job, content)
         if job.id not in self._posted:
-            # A status of an earlier post has settled it.
+            # A status of an earlier post has ended it.
             return
         if isinstance(body, PostRefused):
             self._refuse(lane, job, body)
@@ -262,7 +262,7 @@ class UpstreamSender(Encryption):
                 self._note_success()
             return
         if self._is_repaired(outcome, access):
-            self._return(lane, job, REPAIRED)
+            self._put_back(lane, job, REPAIRED)
             return
         self._handle(lane, job, outcome)
 
@@ -317,12 +317,12 @@ class UpstreamSender(Encryption):
             self._upload_again(lane, job, outcome)
         elif isinstance(outcome, NumberStopped):
             self._stop(outcome.reason)
-            self._return(lane, job, STOPPED)
+            self._put_back(lane, job, STOPPED)
         else:
             self._delay(lane, job, outcome)
 
     def _accept(self, lane: PostLane, job: Job, outcome: PostAccepted) -> None:
-        self._ended(job)
+        self._remove_job(job)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("message.posted", extra={"id": job.id, "to": job.peer, "request_id": job.request_id})
         committed = self.context.journal.put(
@@ -341,7 +341,7 @@ class UpstreamSender(Encryption):
             "message.failed",
             extra={"id": job.id, "to": job.peer, "code": outcome.code, "detail": outcome.details},
         )
-        self._ended(job)
+        self._remove_job(job)
         self.transmitter.fail([job], outcome.code, outcome.details)
 
     def _delay(self, lane: PostLane, job: Job, outcome: PostDelayed) -> None:
@@ -353,7 +353,7 @@ class UpstreamSender(Encryption):
         else:
             pause = self.number.pace.delayed(outcome.seconds)
         log.warning("upstream.delayed", extra={"id": job.id, "error": outcome.reason, "pause_s": pause})
-        self._return(lane, job, DELAYED)
+        self._put_back(lane, job, DELAYED)
 
     def _upload_again(self, lane: PostLane, job: Job, outcome: FileMissing) -> None:
         """Upload the files of a message again, once for all messages that name them, and post it with their new ids."""
@@ -378,9 +378,9 @@ class UpstreamSender(Encryption):
         log.warning("upstream.file_missing", extra={"id": job.id})
         lane.renewed, lane.lost = job.id, files
         stopped = outcome.otherwise.reason if isinstance(outcome.otherwise, NumberStopped) else ""
-        self._renew(lane, job, FILE_MISSING, stopped)
+        self._renew_files(lane, job, FILE_MISSING, stopped)
 
-    def _renew(self, lane: PostLane, job: Job, why: str, stopped: str = "") -> None:
+    def _renew_files(self, lane: PostLane, job: Job, why: str, stopped: str = "") -> None:
         """Upload those files of a lane's first job that the Cloud API does not have, and post it then.
 
         stopped: fault of the number if the files cannot be uploaded either; empty for none
@@ -392,7 +392,7 @@ class UpstreamSender(Encryption):
             return
         task = asyncio.get_running_loop().create_task(self._replace_files(lane, fresh, lane.jobs[0][1], stopped))
         self._tasks.add(task)
-        task.add_done_callback(self._renewed)
+        task.add_done_callback(self._files_renewed)
 
     async def _replace_files(self, lane: PostLane, job: Job, content: bytes, stopped: str) -> None:
         def held_up(reason: str) -> None:
@@ -406,16 +406,16 @@ class UpstreamSender(Encryption):
             if job.id in self._posted:
                 self._refuse(lane, job, PostRefused(error.code, error.details))
             return
-        # A status of an earlier post may have settled it.
+        # A status of an earlier post may have ended it.
         if self._posted.pop(job.id, None) is not None:
             self._lanes.put_back(lane, job, content)
 
-    def _renewed(self, task: asyncio.Task[None]) -> None:
+    def _files_renewed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.context.journal.fail(error)
 
-    def _return(self, lane: PostLane, job: Job, why: str) -> None:
+    def _put_back(self, lane: PostLane, job: Job, why: str) -> None:
         """Return a job that was not accepted to the head of its lane. It is `NEW` on disk before its next post."""
         self.failures.note((job.id,), why)
         self._posted.pop(job.id, None)
@@ -428,10 +428,10 @@ class UpstreamSender(Encryption):
         if self._is_closed:
             return
         seconds = self.context.settings.cloud_unknown_wait
-        timer = asyncio.get_running_loop().call_later(seconds, self._decide, lane, job, outcome)
+        timer = asyncio.get_running_loop().call_later(seconds, self._end_wait, lane, job, outcome)
         self._timers[job.id] = timer
 
-    def _decide(self, lane: PostLane, job: Job, outcome: PostUnknown) -> None:
+    def _end_wait(self, lane: PostLane, job: Job, outcome: PostUnknown) -> None:
         """End the wait for a status: the message fails, or is posted again."""
         del self._timers[job.id]
         try:
@@ -439,9 +439,9 @@ class UpstreamSender(Encryption):
                 SETTLED.labels("resend").inc()
                 if outcome.reason == INTERRUPTED:
                     # Its files have no ids of the Cloud API: the earlier owner had these in memory.
-                    self._renew(lane, job, UNCONFIRMED)
+                    self._renew_files(lane, job, UNCONFIRMED)
                     return
-                self._return(lane, job, UNCONFIRMED)
+                self._put_back(lane, job, UNCONFIRMED)
                 return
             SETTLED.labels("fail").inc()
             self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, f"{MAYBE_SENT} ({outcome.reason})"[:1000]))
@@ -449,7 +449,7 @@ class UpstreamSender(Encryption):
             # Such as `BatcherFull`: the job is on disk, and the shard must be reopened.
             self.context.journal.fail(error)
 
-    def _ended(self, job: Job) -> None:
+    def _remove_job(self, job: Job) -> None:
         """Remove a job from its lane, and continue with the next one."""
         self._posted.pop(job.id, None)
         timer = self._timers.pop(job.id, None)

@@ -24,19 +24,19 @@ class NumberIsFirst(Exception):
 
 
 async def change(
-    connection: AsyncConnection, number: str, *, is_paused: bool, by: str, spares_first: bool = False
+    connection: AsyncConnection, number: str, *, is_paused: bool, by: str, refuses_first: bool = False
 ) -> None:
     """Pause or resume a number, and record it in the audit of the first number.
 
     Raises `NumberMissing`, `NumberBeingRemoved` and `NumberIsFirst`.
 
     by: user, for the audit
-    spares_first: whether to refuse the first number with `NumberIsFirst`
+    refuses_first: whether to refuse the first number with `NumberIsFirst`
     """
     row = await numbers.find(connection, number, lock=True)
     if row is None:
         raise NumberMissing(number)
-    if spares_first and row.is_first:
+    if refuses_first and row.is_first:
         raise NumberIsFirst(number)
     if row.state == REMOVING:
         raise NumberBeingRemoved(number)

@@ -107,13 +107,13 @@ async def _lock_shards(connection: AsyncConnection, number: BusinessNumber) -> N
     await connection.execute(sa.select(shards.table.c.shard).where(of_number).with_for_update())
 
 
-async def _suspend(connection: AsyncConnection, number: BusinessNumber, *hindering: sa.ColumnElement[bool]) -> None:
+async def _suspend(connection: AsyncConnection, number: BusinessNumber, *blocking: sa.ColumnElement[bool]) -> None:
     """Make the owners of a number's shards claim them again before their next commit, because they opened them for the
     other way of sending. Raises `JobsPending`.
 
-    hindering: conditions of the jobs that must have ended; none for all
+    blocking: conditions of the jobs that must have ended; none for all
     """
-    of_jobs = sa.select(sa.func.count()).where(shards.of_block(number.shard_block, jobs.table.c.shard), *hindering)
+    of_jobs = sa.select(sa.func.count()).where(shards.of_block(number.shard_block, jobs.table.c.shard), *blocking)
     pending = (await connection.execute(of_jobs.select_from(jobs.table))).scalar_one()
     if pending:
         raise JobsPending(pending)

@@ -107,7 +107,7 @@ async def change_number(page: PageRequest) -> Result:
         if (action := page.form.text("action")) not in (PAUSE, RESUME):
             raise InvalidRequest.because(PARAMETER_INVALID, pages.text("settings", "unknown_action"))
         change = functools.partial(
-            number_states.change, number=number, is_paused=action == PAUSE, by=by, spares_first=True
+            number_states.change, number=number, is_paused=action == PAUSE, by=by, refuses_first=True
         )
         try:
             await page.part(ConsoleTables).database.commit(change)
