@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from cli import guard, process
 from cli.doctor import findings
 from cli.doctor.findings import Finding, Level
-from cli.doctor.plan import CheckPlan, Wanted
+from cli.doctor.plan import CheckPlan, DoctorOptions
 from cli.process_settings import KINDS
 from tidings.observability import log
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         raise SystemExit(guard.WRONG_USE)
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
-    wanted = Wanted(options.processes or tuple(KINDS), quick=options.quick, post=options.post)
+    wanted = DoctorOptions(options.processes or tuple(KINDS), quick=options.quick, post=options.post)
 
     def report(found: Sequence[Finding]) -> None:
         if not options.json:

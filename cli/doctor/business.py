@@ -20,7 +20,7 @@ from tidings.storage.business import accounts, application_settings, certificate
 from tidings.storage.database import Database
 
 
-class Number:
+class NumberCheck:
     """Check of the numbers of the business that the database is for."""
 
     name = "business number"
@@ -89,7 +89,7 @@ class KeysCheck:
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class StoredWebhook:
+class StoredWebhookCheck:
     """Check of the webhook that is set in the database for each number."""
 
     name = "webhook"

@@ -20,7 +20,7 @@ SECONDS = 5.0
 REMEDY = "renew it: `tidings certificates` makes those of an installation's own authority"
 
 
-class CertificateFiles:
+class CertificateFilesCheck:
     """Check of the files of certificates, authorities and private keys."""
 
     name = "certificates"
@@ -41,7 +41,7 @@ class CertificateFiles:
         return found or [fine(self.name, "none is set")]
 
 
-class ApiCertificate:
+class ApiCertificateCheck:
     """Check of the API's certificate; passes if no API runs at the address."""
 
     name = "certificate of the API"

@@ -39,7 +39,7 @@ _STAND_INS: Mapping[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedSettings:
     """Settings of one process as it would read them."""
 
     process: str
@@ -48,7 +48,7 @@ class Examined:
     mistakes: Sequence[str]  # error texts of wrong settings
 
 
-def examine(process: str, variables: Mapping[str, str]) -> Examined:
+def examine(process: str, variables: Mapping[str, str]) -> ExaminedSettings:
     """Read the settings of a process without creating a directory or a secret."""
     kind = KINDS[process]
     data_dir = DirectorySettings.read(variables).data_dir
@@ -59,7 +59,7 @@ def examine(process: str, variables: Mapping[str, str]) -> Examined:
     # Reading the data directory from its variable would create it.
     others = {name: value for name, value in variables.items() if name != "TIDINGS_DATA_DIR"}
     mistakes = kind.mistakes(others, **given)
-    return Examined(process, None if mistakes else kind.read(others, **given), has_secrets, mistakes)
+    return ExaminedSettings(process, None if mistakes else kind.read(others, **given), has_secrets, mistakes)
 
 
 def has_all_secrets(process: str, variables: Mapping[str, str], data_dir: Path) -> bool:
@@ -73,12 +73,12 @@ def _not_given(process: str, variables: Mapping[str, str]) -> Sequence[str]:
     return [name for name in names if not any(variables.get(name + ending) for ending in endings)]
 
 
-class Configuration:
+class ConfigurationCheck:
     """Check of the variables of all examined processes; each wrong variable is reported once."""
 
     name = "configuration"
 
-    def __init__(self, examined: Sequence[Examined]) -> None:
+    def __init__(self, examined: Sequence[ExaminedSettings]) -> None:
         self._examined = examined
 
     async def run(self) -> Sequence[Finding]:
@@ -92,7 +92,7 @@ class Configuration:
         return [fine(self.name, f"every variable of {names} is valid")]
 
 
-class UnreadVariables:
+class UnreadVariablesCheck:
     """Check for variables with a prefix of Tidings that nothing reads."""
 
     name = "environment"
@@ -106,7 +106,7 @@ class UnreadVariables:
         return found or [fine(self.name, "every TIDINGS_… and WA_… variable is one that Tidings reads")]
 
 
-class RunningProcess:
+class RunningProcessCheck:
     """Comparison of a running process's variables and version with those of this command."""
 
     def __init__(self, record: ProcessRecord, variables: Mapping[str, str]) -> None:
@@ -140,7 +140,7 @@ def _differ(name: str, here: str, there: str) -> bool:
     return here != there
 
 
-class Secrets:
+class SecretsCheck:
     """Check that the secrets of one process exist and that only their owner can read the files."""
 
     def __init__(self, process: str, variables: Mapping[str, str], data_dir: Path) -> None:
@@ -166,7 +166,7 @@ class Secrets:
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
-class PrivateFiles:
+class PrivateFilesCheck:
     """Check of the permissions of the data directory, its databases and private keys."""
 
     name = "files"

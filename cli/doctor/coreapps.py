@@ -54,7 +54,7 @@ class ShardOwnersCheck:
         return found
 
 
-class ReachedCoreapps:
+class ReachedCoreappsCheck:
     """Check for live Coreapps that Webapps report as unreachable."""
 
     name = "reach"

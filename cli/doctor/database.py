@@ -20,7 +20,7 @@ GOOD_MS, POOR_MS = 5.0, 15.0
 CLIENTS, WRITES = 5, 1000
 
 
-class Reachable:
+class DatabaseReachableCheck:
     """Check that the database responds. Reports the server's version and the cipher of the connection."""
 
     def __init__(self, database: Database) -> None:
@@ -46,7 +46,7 @@ class Reachable:
         return found
 
 
-class Schema:
+class TableRevisionCheck:
     """Check of the revision of the tables."""
 
     def __init__(self, database: Database) -> None:
@@ -67,7 +67,7 @@ class Schema:
         return [fine(self.name, f"at revision {state.tables}{others}")]
 
 
-class Durability:
+class DurabilityCheck:
     """Check that committed data are on disk before a request is answered with 2xx."""
 
     def __init__(self, database: Database) -> None:
@@ -80,7 +80,7 @@ class Durability:
         return [warning(self.name, text, remedy) for text in weak] or [fine(self.name, "commits are durable")]
 
 
-class DatabaseClock:
+class DatabaseClockCheck:
     """Check of the difference between the server's clock and the local one; leases use the server's clock."""
 
     def __init__(self, database: Database) -> None:
@@ -94,7 +94,7 @@ class DatabaseClock:
         return [clock.compare(self.name, theirs, time.time(), exact=True)]
 
 
-class WriteLatency:
+class WriteLatencyCheck:
     """Measurement of the latency of a write, like `mysqlslap` with the options of the On-Premises API's guide.
 
     Concurrent clients insert and commit single rows into a temporary table that is dropped afterwards.

@@ -21,7 +21,7 @@ class LifecycleRules(Protocol):
         """Return the enabled rules. Raises `OSError`."""
 
 
-class Bucket:
+class BucketCheck:
     """Check of a bucket's permissions and lifecycle rules; passes for a directory, which has neither."""
 
     def __init__(self, name: str, store: FileStore, *, keeps: float | None) -> None:
@@ -76,7 +76,7 @@ async def _chunk() -> AsyncIterator[bytes]:
     yield b"x"
 
 
-class RecordedStore:
+class RecordedStoreCheck:
     """Check of the marker of one file store."""
 
     def __init__(self, identity: StoreIdentity, store: MarkedStore) -> None:

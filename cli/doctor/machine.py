@@ -26,7 +26,7 @@ SLOW_MIB = 20.0  # MiB per second
 OTHER_FILES = 512
 
 
-class Interpreter:
+class InterpreterCheck:
     """Check of the version and build of Python."""
 
     name = "python"
@@ -49,7 +49,7 @@ class Interpreter:
         return fine(self.name, str(build))
 
 
-class DiskSpace:
+class DiskSpaceCheck:
     """Check of the free space for a directory."""
 
     def __init__(self, directory: Path, *, reserve: int = 0) -> None:
@@ -72,7 +72,7 @@ class DiskSpace:
         return fine(self.name, text)
 
 
-class DiskSpeed:
+class DiskSpeedCheck:
     """Measurement of a directory's write rate, and of the latency of a small write with fsync."""
 
     def __init__(self, directory: Path) -> None:
@@ -109,7 +109,7 @@ class DiskSpeed:
         return fine(self.name, text)
 
 
-class OpenFiles:
+class OpenFilesCheck:
     """Check of the limit on file descriptors against a process's maximum number of connections."""
 
     def __init__(self, process: str, connections: int) -> None:

@@ -18,7 +18,7 @@ SECONDS = 10.0
 REMEDY = "start it, or correct TIDINGS_NETWORK_HTTP_URL; check for a firewall in between"
 
 
-class NetworkHttp:
+class NetworkHttpCheck:
     """Check that the network's HTTP address responds and reports good health."""
 
     name = "network"
@@ -61,7 +61,7 @@ class NetworkHttp:
         return error(self.name, f"{text}: HTTP {answer.status} to GET /health", remedy)
 
 
-class NetworkTcp:
+class NetworkTcpCheck:
     """Check of the network's TCP address, to which Coreapps connect."""
 
     name = "network over TCP"
@@ -90,7 +90,7 @@ class NetworkTcp:
         return [fine(self.name, f"{where} accepts connections in {(time.monotonic() - started) * 1000:.0f} ms")]
 
 
-class NetworkKey:
+class NetworkKeyCheck:
     """Check that the network accepts the registration key, by a request with an empty list of registrations."""
 
     name = "registration key"

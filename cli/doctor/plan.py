@@ -11,22 +11,28 @@ from typing import Any
 from cli import installation, process_records
 from cli.coreapp_client import CoreappClient, calls_of
 from cli.doctor import certificates, machine
-from cli.doctor.business import KeysCheck, Number, StoredWebhook
+from cli.doctor.business import KeysCheck, NumberCheck, StoredWebhookCheck
 from cli.doctor.configuration import (
-    Configuration,
-    Examined,
-    PrivateFiles,
-    RunningProcess,
-    Secrets,
-    UnreadVariables,
+    ConfigurationCheck,
+    ExaminedSettings,
+    PrivateFilesCheck,
+    RunningProcessCheck,
+    SecretsCheck,
+    UnreadVariablesCheck,
     examine,
 )
-from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreapps, ShardOwnersCheck
-from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
-from cli.doctor.file_stores import Bucket, RecordedStore
+from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreappsCheck, ShardOwnersCheck
+from cli.doctor.database import (
+    DatabaseClockCheck,
+    DatabaseReachableCheck,
+    DurabilityCheck,
+    TableRevisionCheck,
+    WriteLatencyCheck,
+)
+from cli.doctor.file_stores import BucketCheck, RecordedStoreCheck
 from cli.doctor.findings import CheckGroup, DoctorCheck
-from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
-from cli.doctor.redis import RedisServer
+from cli.doctor.network import NetworkHttpCheck, NetworkKeyCheck, NetworkTcpCheck
+from cli.doctor.redis import RedisServerCheck
 from cli.doctor.upstream import UpstreamCheck
 from cli.settings import DirectorySettings, LeaseSettings
 from tidings.config.env import SettingsError
@@ -45,7 +51,7 @@ REDIS_URL = "TIDINGS_REDIS_URL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class DoctorOptions:
     """Options of the command."""
 
     processes: Sequence[str]  # processes that run in this environment
@@ -56,7 +62,7 @@ class Wanted:
 class CheckPlan:
     """Checks of an environment, with the databases and file stores to close afterwards."""
 
-    def __init__(self, variables: Mapping[str, str], wanted: Wanted) -> None:
+    def __init__(self, variables: Mapping[str, str], wanted: DoctorOptions) -> None:
         self._variables = variables
         self._wanted = wanted
         self._databases = contextlib.AsyncExitStack()
@@ -78,17 +84,17 @@ class CheckPlan:
         """Return the checks in order of dependency. Raises `UnusableCertificate`."""
         examined = [examine(process, self._environment(process)) for process in self._wanted.processes]
         usable = {each.process: each for each in examined if each.settings is not None}
-        groups = [CheckGroup(Configuration(examined)), CheckGroup(UnreadVariables(self._variables))]
-        groups += [CheckGroup(RunningProcess(record, self._variables)) for record in self._running.values()]
+        groups = [CheckGroup(ConfigurationCheck(examined)), CheckGroup(UnreadVariablesCheck(self._variables))]
+        groups += [CheckGroup(RunningProcessCheck(record, self._variables)) for record in self._running.values()]
         groups += [
-            CheckGroup(Secrets(name, self._environment(name), self._data_dir)) for name in self._wanted.processes
+            CheckGroup(SecretsCheck(name, self._environment(name), self._data_dir)) for name in self._wanted.processes
         ]
         files = _tls_files(usable)
         keys = [used.key for used in files.values() if used.key]
         # Where settings cannot be read, the default is assumed.
         has_databases = not usable or any(each.settings.database.engine == "sqlite" for each in usable.values())
-        private = PrivateFiles(self._data_dir, keys, has_databases=has_databases)
-        groups += [CheckGroup(private), CheckGroup(certificates.CertificateFiles(files))]
+        private = PrivateFilesCheck(self._data_dir, keys, has_databases=has_databases)
+        groups += [CheckGroup(private), CheckGroup(certificates.CertificateFilesCheck(files))]
         groups += self._machine(usable)
         if "coreapp" in usable:
             groups.append(self._network(usable["coreapp"]))
@@ -96,8 +102,8 @@ class CheckPlan:
             where = usable["network"].settings.blobs
             blobs = self._store(where.directory, where.bucket)
             checks = [
-                lambda database: RecordedStore(identity.of_blobs(database, blobs), blobs),
-                lambda _: Bucket(BLOBS, blobs, keeps=where.ttl),
+                lambda database: RecordedStoreCheck(identity.of_blobs(database, blobs), blobs),
+                lambda _: BucketCheck(BLOBS, blobs, keeps=where.ttl),
             ]
             groups.append(self._database(usable["network"].settings.database, "network", checks))
         if self._environment("network").get(REDIS_URL):
@@ -107,16 +113,19 @@ class CheckPlan:
             groups.append(self._database(business.settings.database, "business", self._of_business(business)))
         webapp = usable.get("webapp")
         if webapp is not None and webapp.settings.tls:
-            groups.append(CheckGroup(certificates.ApiCertificate(*_dialled(webapp.settings.address))))
+            groups.append(CheckGroup(certificates.ApiCertificateCheck(*_dialled(webapp.settings.address))))
         return groups
 
     def _database(self, settings: Any, family: str, checks: Sequence[Any]) -> CheckGroup:
         database = Database(settings, family)
         self._databases.push_async_callback(database.close)
-        about: list[DoctorCheck] = [Durability(database), DatabaseClock(database)]
+        about: list[DoctorCheck] = [DurabilityCheck(database), DatabaseClockCheck(database)]
         if not self._wanted.quick:
-            about.append(WriteLatency(database))
-        return CheckGroup(Reachable(database), [*about, Schema(database), *(make(database) for make in checks)])
+            about.append(WriteLatencyCheck(database))
+        return CheckGroup(
+            DatabaseReachableCheck(database),
+            [*about, TableRevisionCheck(database), *(make(database) for make in checks)],
+        )
 
     def _store(self, directory: Path, bucket: S3Settings | None) -> FileStore:
         """Open a file store, which `close` closes. Raises `SettingsError`."""
@@ -124,17 +133,17 @@ class CheckPlan:
         self._databases.push_async_callback(store.close)
         return store
 
-    def _of_business(self, examined: Examined) -> Sequence[Any]:
+    def _of_business(self, examined: ExaminedSettings) -> Sequence[Any]:
         """Return functions that create the checks of the business's database."""
         settings = examined.settings
         media = self._store(settings.media_dir, settings.media_bucket)
         lease = LeaseSettings.part(self._environment(examined.process)).lease_seconds
         makers = [
-            lambda database: Number(database, settings.account, getattr(settings, "number_hosts", {})),
+            lambda database: NumberCheck(database, settings.account, getattr(settings, "number_hosts", {})),
             lambda database: ShardOwnersCheck(database, lease_seconds=lease),
-            ReachedCoreapps,
-            lambda database: RecordedStore(identity.of_media(database, media), media),
-            lambda _: Bucket(MEDIA, media, keeps=None),
+            ReachedCoreappsCheck,
+            lambda database: RecordedStoreCheck(identity.of_media(database, media), media),
+            lambda _: BucketCheck(MEDIA, media, keeps=None),
         ]
         if not examined.has_secrets:
             return makers
@@ -151,7 +160,7 @@ class CheckPlan:
             lambda database: KeysCheck(database, sealed),
             lambda database: CoreappLinksCheck(database, links),
             lambda database: UpstreamCheck(database, settings.outgoing_webhooks, secrets.settings_key),
-            lambda database: StoredWebhook(
+            lambda database: StoredWebhookCheck(
                 database,
                 settings.account,
                 settings.outgoing_webhooks,
@@ -162,20 +171,20 @@ class CheckPlan:
             ),
         ]
 
-    def _network(self, examined: Examined) -> CheckGroup:
+    def _network(self, examined: ExaminedSettings) -> CheckGroup:
         settings = examined.settings
         context = network_access.make_context(settings.network_files, *settings.network_ways())
         host, port = settings.network_tcp
-        rest: list[DoctorCheck] = [NetworkTcp(host, port, context if settings.network_tcp_tls else None)]
+        rest: list[DoctorCheck] = [NetworkTcpCheck(host, port, context if settings.network_tcp_tls else None)]
         if examined.has_secrets:
-            rest.append(NetworkKey(settings.network_http, settings.secrets.registration_key, context))
-        return CheckGroup(NetworkHttp(settings.network_http, context), rest)
+            rest.append(NetworkKeyCheck(settings.network_http, settings.secrets.registration_key, context))
+        return CheckGroup(NetworkHttpCheck(settings.network_http, context), rest)
 
-    def _redis(self) -> RedisServer:
+    def _redis(self) -> RedisServerCheck:
         """Return the check of Redis. Raises `SettingsError` when a password cannot be read."""
         variables = self._environment("network")
         try:
-            return RedisServer(
+            return RedisServerCheck(
                 variables[REDIS_URL],
                 password=secret_sources.read(variables, "TIDINGS_REDIS_PASSWORD"),
                 sentinel_password=secret_sources.read(variables, "TIDINGS_REDIS_SENTINEL_PASSWORD"),
@@ -184,7 +193,7 @@ class CheckPlan:
         except secret_sources.SecretUnavailable as failure:
             raise SettingsError(str(failure)) from None
 
-    def _machine(self, usable: Mapping[str, Examined]) -> list[CheckGroup]:
+    def _machine(self, usable: Mapping[str, ExaminedSettings]) -> list[CheckGroup]:
         reserves: dict[Path, int] = {self._data_dir: 0}
         connections: dict[str, int] = {}
         for name, each in usable.items():
@@ -196,17 +205,19 @@ class CheckPlan:
                 if each.settings.blobs.bucket is None:
                     reserves[each.settings.blobs.directory] = 0
                 connections[name] = each.settings.limits.connections + each.settings.limits.http
-        groups = [CheckGroup(machine.Interpreter())]
+        groups = [CheckGroup(machine.InterpreterCheck())]
         measured: set[int] = set()
         for directory, reserve in reserves.items():
             disk = machine.disk_of(directory)
-            speed: list[DoctorCheck] = [] if self._wanted.quick or disk in measured else [machine.DiskSpeed(directory)]
+            speed: list[DoctorCheck] = (
+                [] if self._wanted.quick or disk in measured else [machine.DiskSpeedCheck(directory)]
+            )
             measured.add(disk)
-            groups.append(CheckGroup(machine.DiskSpace(directory, reserve=reserve), speed))
-        return groups + [CheckGroup(machine.OpenFiles(name, count)) for name, count in connections.items()]
+            groups.append(CheckGroup(machine.DiskSpaceCheck(directory, reserve=reserve), speed))
+        return groups + [CheckGroup(machine.OpenFilesCheck(name, count)) for name, count in connections.items()]
 
 
-def _tls_files(usable: Mapping[str, Examined]) -> dict[str, TlsFiles]:
+def _tls_files(usable: Mapping[str, ExaminedSettings]) -> dict[str, TlsFiles]:
     """Return the files of certificates by their use."""
     found: dict[str, TlsFiles] = {}
     for name, each in usable.items():

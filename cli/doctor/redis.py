@@ -17,7 +17,7 @@ SECONDS = 5.0
 FULL_PART = 0.8  # part of `maxmemory` above which there is a warning
 
 
-class RedisServer:
+class RedisServerCheck:
     """Check of one Redis server, any node of a Redis Cluster, or the master that Sentinels name."""
 
     name = "redis"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cli import known_variables, process_records
-from cli.doctor.configuration import RunningProcess
+from cli.doctor.configuration import RunningProcessCheck
 from cli.doctor.findings import Level
-from cli.doctor.plan import CheckPlan, Wanted
+from cli.doctor.plan import CheckPlan, DoctorOptions
 
 SECRET = "a secret of 20 bytes"
 VARIABLES = {
@@ -98,14 +98,14 @@ async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Pa
     variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "12", "TIDINGS_LINK_KEY": SECRET}
     here = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "fast", "TIDINGS_SHARDS": "4"}
     with process_records.recorded("webapp", tmp_path, variables):
-        plan = CheckPlan(here, Wanted(["webapp"], quick=True))
+        plan = CheckPlan(here, DoctorOptions(["webapp"], quick=True))
         found = [finding for group in plan.groups() for finding in await group.first.run()]
         await plan.close()
         levels = {finding.check: finding.level for finding in found}
         assert levels["configuration"] is Level.FINE
         record = process_records.find("webapp", tmp_path)
         assert record is not None
-        texts = [finding.text for finding in await RunningProcess(record, here).run()]
+        texts = [finding.text for finding in await RunningProcessCheck(record, here).run()]
     assert texts == [
         f"process {os.getpid()} was started with TIDINGS_LINK_KEY, which is not set here",
         f"TIDINGS_MESSAGES_RATE is 'fast' here; process {os.getpid()} was started with '12'",
@@ -119,7 +119,7 @@ async def test_the_doctor_accepts_what_up_generates_and_another_spelling_of_a_di
         record = process_records.find("webapp", tmp_path)
         assert record is not None
         here = {"TIDINGS_DATA_DIR": f"{tmp_path}/../{tmp_path.name}"}
-        (finding,) = await RunningProcess(record, here).run()
+        (finding,) = await RunningProcessCheck(record, here).run()
         assert finding.level is Level.FINE
-        (finding,) = await RunningProcess(record, {"TIDINGS_DATA_DIR": str(tmp_path / "other")}).run()
+        (finding,) = await RunningProcessCheck(record, {"TIDINGS_DATA_DIR": str(tmp_path / "other")}).run()
         assert "TIDINGS_DATA_DIR is" in finding.text

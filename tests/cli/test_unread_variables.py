@@ -13,7 +13,7 @@ import handset.settings
 import network.settings
 import webapp.settings
 from cli import known_variables, unread_variables
-from cli.doctor.configuration import UnreadVariables
+from cli.doctor.configuration import UnreadVariablesCheck
 from cli.doctor.findings import Level
 from tests.cli.support import assert_one_line, run_from_scratch
 from tidings.config import env
@@ -77,12 +77,12 @@ def test_a_misspelt_variable_is_found_with_the_nearest_known_name(name: str, nea
 
 
 async def test_the_doctor_warns_of_each_unread_variable() -> None:
-    (found,) = await UnreadVariables({"TIDINGS_SHARD": "2"}).run()
+    (found,) = await UnreadVariablesCheck({"TIDINGS_SHARD": "2"}).run()
     assert (found.level, found.text) == (
         Level.WARNING,
         "TIDINGS_SHARD is not a known variable (did you mean TIDINGS_SHARDS?)",
     )
-    (fine,) = await UnreadVariables({"TIDINGS_SHARDS": "2"}).run()
+    (fine,) = await UnreadVariablesCheck({"TIDINGS_SHARDS": "2"}).run()
     assert fine.level is Level.FINE
 
 

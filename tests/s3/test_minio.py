@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.doctor.file_stores import Bucket
+from cli.doctor.file_stores import BucketCheck
 from cli.doctor.findings import Level
 from harness.s3_server import KMS_KEY, MinIO
 from tests.objects.conformance import MIB, get, put
@@ -69,5 +69,5 @@ async def test_the_doctor_judges_the_lifecycle_rules_of_the_server(
         await client.put_bucket_lifecycle_configuration(
             Bucket=bucket.bucket, LifecycleConfiguration={"Rules": [EXPIRE]}
         )
-    assert [finding.level for finding in await Bucket("media", files, keeps=keeps).run()] == [level]
+    assert [finding.level for finding in await BucketCheck("media", files, keeps=keeps).run()] == [level]
     await files.close()

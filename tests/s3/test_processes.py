@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.doctor.file_stores import Bucket, RecordedStore
+from cli.doctor.file_stores import BucketCheck, RecordedStoreCheck
 from cli.doctor.findings import Level
 from coreapp.media import uploads
 from harness import metrics, polling
@@ -154,13 +154,13 @@ async def test_the_doctor_checks_the_bucket(
     database_factory: DatabaseFactory, s3: S3Server, bucket: S3Settings
 ) -> None:
     database, files = await database_factory("business"), S3Store(bucket)
-    recorded = RecordedStore(identity.of_media(database, files), files)
+    recorded = RecordedStoreCheck(identity.of_media(database, files), files)
     assert (await recorded.run())[0].level is Level.WARNING
     await identity.of_media(database, files).claim()
     assert (await recorded.run())[0].level is Level.FINE
     # The gateway has no lifecycle rules.
-    assert (await Bucket("media", files, keeps=None).run())[0].level is Level.WARNING
+    assert (await BucketCheck("media", files, keeps=None).run())[0].level is Level.WARNING
     wrong = S3Store(dataclasses.replace(bucket, bucket="not-there"))
-    assert (await Bucket("media", wrong, keeps=None).run())[0].level is Level.ERROR
+    assert (await BucketCheck("media", wrong, keeps=None).run())[0].level is Level.ERROR
     for store in (files, wrong):
         await store.close()

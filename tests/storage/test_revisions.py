@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cli.doctor.database import Schema
+from cli.doctor.database import TableRevisionCheck
 from cli.doctor.findings import Level
 from tests.storage.conftest import MakeDatabase
 from tidings.storage import revisions, schema
@@ -179,16 +179,16 @@ async def test_the_doctor_reports_that_this_program_is_older_than_its_tables(
 ) -> None:
     release("0002", "0003:0002")
     await schema.upgrade(database)
-    (finding,) = await Schema(database).run()
+    (finding,) = await TableRevisionCheck(database).run()
     assert (finding.level, finding.text) == (Level.FINE, "at revision 0003, for programs from revision 0002 on")
     release("0002")
-    (finding,) = await Schema(database).run()
+    (finding,) = await TableRevisionCheck(database).run()
     assert finding.level == Level.WARNING
     assert "0003" in finding.text
     assert "0002" in finding.text
     release("0002", "0003", "0004")
     await schema.upgrade(database)
     release("0002")
-    (finding,) = await Schema(database).run()
+    (finding,) = await TableRevisionCheck(database).run()
     assert finding.level == Level.ERROR
     assert "from revision 0004 on" in finding.text

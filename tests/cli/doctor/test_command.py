@@ -152,14 +152,14 @@ def test_an_unknown_process_name_is_a_usage_error(environment: Path) -> None:
     ],
 )
 def test_a_nearly_full_disk_is_reported(tmp_path: Path, total: int, free: int, level: Level) -> None:
-    assert machine.DiskSpace(tmp_path, reserve=100 * env.MIB).evaluate(total, free).level is level
+    assert machine.DiskSpaceCheck(tmp_path, reserve=100 * env.MIB).evaluate(total, free).level is level
 
 
 @pytest.mark.parametrize(
     ("rate", "sync_ms", "level"), [(500.0, 1.0, Level.FINE), (5.0, 1.0, Level.WARNING), (500.0, 50.0, Level.WARNING)]
 )
 def test_a_slow_disk_is_a_warning(tmp_path: Path, rate: float, sync_ms: float, level: Level) -> None:
-    assert machine.DiskSpeed(tmp_path).evaluate(rate, sync_ms).level is level
+    assert machine.DiskSpeedCheck(tmp_path).evaluate(rate, sync_ms).level is level
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_a_python_that_is_not_optimised_or_not_tested_is_a_warning(
     version: tuple[int, int, int], pgo: bool | None, level: Level, text: str
 ) -> None:
     build = InterpreterBuild("CPython", version, pgo, lto=True, jit="JIT off")
-    finding = machine.Interpreter().evaluate(build)
+    finding = machine.InterpreterCheck().evaluate(build)
     assert (finding.level, finding.text, bool(finding.remedy)) == (level, text, level is Level.WARNING)
 
 
 def test_a_python_with_the_jit_is_a_warning() -> None:
     build = InterpreterBuild("CPython", (3, 15, 2), None, lto=None, jit="JIT on")
-    finding = machine.Interpreter().evaluate(build)
+    finding = machine.InterpreterCheck().evaluate(build)
     assert (finding.level, finding.remedy) == (Level.WARNING, "unset PYTHON_JIT: with the JIT, processes crash")
 
 
 async def test_the_disk_speed_check_works_before_the_directory_exists(tmp_path: Path) -> None:
-    (finding,) = await machine.DiskSpeed(tmp_path / "not" / "yet").run()
+    (finding,) = await machine.DiskSpeedCheck(tmp_path / "not" / "yet").run()
     assert "MiB/s" in finding.text
     assert os.listdir(tmp_path) == []
 
@@ -196,6 +196,6 @@ async def test_the_disk_speed_check_works_before_the_directory_exists(tmp_path: 
     ("limit", "level"), [(1024, Level.WARNING), (20_000, Level.FINE), (resource.RLIM_INFINITY, Level.FINE)]
 )
 def test_a_low_open_file_limit_is_a_warning_with_the_needed_number(limit: int, level: Level) -> None:
-    finding = machine.OpenFiles("webapp", 10_000).evaluate(limit)
+    finding = machine.OpenFilesCheck("webapp", 10_000).evaluate(limit)
     assert finding.level is level
     assert "10512" in finding.text

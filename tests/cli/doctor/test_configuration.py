@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.doctor.configuration import Configuration, PrivateFiles, Secrets, examine
+from cli.doctor.configuration import ConfigurationCheck, PrivateFilesCheck, SecretsCheck, examine
 from cli.doctor.findings import Level
 from tidings.secrets import private_files
 from tidings.secrets.secret_files import SecretFiles
@@ -26,7 +26,7 @@ async def test_every_invalid_variable_is_reported_once(tmp_path: Path) -> None:
         "TIDINGS_NETWORK_BLOB_QUOTA_MB": "0",
         "WA_API_KEY": "short",
     }
-    found = await Configuration([examine(process, variables) for process in PROCESSES]).run()
+    found = await ConfigurationCheck([examine(process, variables) for process in PROCESSES]).run()
     assert all(finding.level is Level.ERROR and finding.remedy for finding in found)
     texts = [finding.text for finding in found]
     assert len(texts) == len(set(texts))
@@ -37,14 +37,14 @@ async def test_every_invalid_variable_is_reported_once(tmp_path: Path) -> None:
 async def test_the_configuration_check_creates_no_directory_and_no_secret(tmp_path: Path) -> None:
     variables = {"TIDINGS_DATA_DIR": str(tmp_path / "data")}
     examined = [examine(process, variables) for process in PROCESSES]
-    (finding,) = await Configuration(examined).run()
+    (finding,) = await ConfigurationCheck(examined).run()
     assert finding.level is Level.FINE
     assert not any(each.has_secrets for each in examined)
     for process in PROCESSES:
-        (missing,) = await Secrets(process, variables, tmp_path / "data").run()
+        (missing,) = await SecretsCheck(process, variables, tmp_path / "data").run()
         assert missing.level is Level.WARNING
-    assert "TIDINGS_MASTER_KEY" in (await Secrets("coreapp", variables, tmp_path / "data").run())[0].text
-    (directory,) = await PrivateFiles(tmp_path / "data", []).run()
+    assert "TIDINGS_MASTER_KEY" in (await SecretsCheck("coreapp", variables, tmp_path / "data").run())[0].text
+    (directory,) = await PrivateFilesCheck(tmp_path / "data", []).run()
     assert (directory.level, "does not exist" in directory.text) == (Level.WARNING, True)
     assert not (tmp_path / "data").exists()
 
@@ -55,27 +55,27 @@ async def test_files_readable_by_others_are_reported_with_their_mode(tmp_path: P
     files.load("network")
     variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
     assert examine("network", variables).has_secrets
-    (fine,) = await Secrets("network", variables, tmp_path).run()
+    (fine,) = await SecretsCheck("network", variables, tmp_path).run()
     assert fine.level is Level.FINE
     files.path("network").chmod(0o644)
-    (loose,) = await Secrets("network", variables, tmp_path).run()
+    (loose,) = await SecretsCheck("network", variables, tmp_path).run()
     assert (loose.level, "network.json has mode 0644" in loose.text) == (Level.ERROR, True)
     key = tmp_path / "tls.key"
     key.write_text("key")
     key.chmod(0o640)
-    (readable,) = await PrivateFiles(tmp_path, [str(key)]).run()
+    (readable,) = await PrivateFilesCheck(tmp_path, [str(key)]).run()
     assert (readable.level, "tls.key has mode 0640" in readable.text) == (Level.ERROR, True)
     key.chmod(0o600)
-    assert [finding.level for finding in await PrivateFiles(tmp_path, [str(key)]).run()] == [Level.FINE]
+    assert [finding.level for finding in await PrivateFilesCheck(tmp_path, [str(key)]).run()] == [Level.FINE]
 
 
 READ_ONLY = """
 mount -t tmpfs -o ro,mode=0700 none $1 && exec $2 - $1 <<'CHECK'
 import asyncio, sys
 from pathlib import Path
-from cli.doctor.configuration import PrivateFiles
+from cli.doctor.configuration import PrivateFilesCheck
 for has_databases in (False, True):
-    [finding] = asyncio.run(PrivateFiles(Path(sys.argv[1]), [], has_databases=has_databases).run())
+    [finding] = asyncio.run(PrivateFilesCheck(Path(sys.argv[1]), [], has_databases=has_databases).run())
     print(finding.level.name, finding.text)
 CHECK
 """
@@ -97,5 +97,5 @@ async def test_a_configured_secret_file_with_a_loose_mode_is_reported(tmp_path: 
     given = tmp_path / "registration"
     given.write_text("a key")
     given.chmod(0o604)
-    (loose,) = await Secrets("network", {"TIDINGS_REGISTRATION_KEY_FILE": str(given)}, tmp_path / "data").run()
+    (loose,) = await SecretsCheck("network", {"TIDINGS_REGISTRATION_KEY_FILE": str(given)}, tmp_path / "data").run()
     assert (loose.level, "registration has mode 0604" in loose.text) == (Level.ERROR, True)

@@ -12,9 +12,15 @@ import sqlalchemy as sa
 
 from cli.coreapp_client import CoreappClient
 from cli.doctor import clock
-from cli.doctor.business import KeysCheck, Number
-from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreapps, ShardOwnersCheck
-from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
+from cli.doctor.business import KeysCheck, NumberCheck
+from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreappsCheck, ShardOwnersCheck
+from cli.doctor.database import (
+    DatabaseClockCheck,
+    DatabaseReachableCheck,
+    DurabilityCheck,
+    TableRevisionCheck,
+    WriteLatencyCheck,
+)
 from cli.doctor.findings import Level
 from harness.mariadb import MariaDB, free_port
 from tests.conftest import DatabaseFactory
@@ -35,12 +41,12 @@ from tidings.wire import core
 async def test_a_sound_database_is_fine_and_unchanged(database_factory: DatabaseFactory) -> None:
     sound = await database_factory("business")
     before = await tables(sound)
-    (reachable,) = await Reachable(sound).run()
+    (reachable,) = await DatabaseReachableCheck(sound).run()
     assert reachable.level is Level.FINE
     assert ("SQLite" in reachable.text) == (sound.settings.engine == "sqlite")
-    assert [finding.level for finding in await Schema(sound).run()] == [Level.FINE]
-    assert [finding.level for finding in await DatabaseClock(sound).run()] == [Level.FINE]
-    (written,) = await WriteLatency(sound, writes=25).run()
+    assert [finding.level for finding in await TableRevisionCheck(sound).run()] == [Level.FINE]
+    assert [finding.level for finding in await DatabaseClockCheck(sound).run()] == [Level.FINE]
+    (written,) = await WriteLatencyCheck(sound, writes=25).run()
     assert "ms a write (25 inserts" in written.text
     assert await tables(sound) == before
     if sound.settings.engine == "sqlite":
@@ -55,7 +61,7 @@ async def test_a_user_without_table_privileges_is_fine_and_latency_is_not_measur
         cursor.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON rows_only.* TO rows_only@'%'")
     found = Database(DatabaseSettings(mariadb.url("rows_only", user="rows_only")), "business")
     try:
-        (finding,) = await WriteLatency(found, writes=5).run()
+        (finding,) = await WriteLatencyCheck(found, writes=5).run()
         assert (finding.level, "not measured" in finding.text) == (Level.FINE, True)
     finally:
         await found.close()
@@ -79,7 +85,7 @@ async def tables(found: Database) -> set[str]:
 async def test_an_unreachable_database_is_an_error_without_the_password(tmp_path: Path, url: str, words: str) -> None:
     (tmp_path / "business.db").write_text("no database\n" * 500)
     away = Database(DatabaseSettings(url.format(tmp_path, free_port())), "business")
-    (finding,) = await Reachable(away).run()
+    (finding,) = await DatabaseReachableCheck(away).run()
     await away.close()
     assert (finding.level, finding.check) == (Level.ERROR, "database business")
     assert words in finding.text
@@ -89,7 +95,7 @@ async def test_an_unreachable_database_is_an_error_without_the_password(tmp_path
 
 async def test_tables_at_another_revision_are_an_error_with_migrate_as_remedy(tmp_path: Path) -> None:
     empty = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/empty.db"), "business")
-    (finding,) = await Schema(empty).run()
+    (finding,) = await TableRevisionCheck(empty).run()
     await empty.close()
     assert (finding.level, "tidings migrate" in finding.remedy) == (Level.ERROR, True)
 
@@ -97,7 +103,7 @@ async def test_tables_at_another_revision_are_an_error_with_migrate_as_remedy(tm
 async def test_a_server_that_may_lose_commits_is_a_warning_per_reason(mariadb: MariaDB) -> None:
     forgetful = Database(DatabaseSettings(mariadb.url("mysql")), "business")
     # The test server runs with this setting.
-    found = await Durability(forgetful).run()
+    found = await DurabilityCheck(forgetful).run()
     await forgetful.close()
     assert [finding.level for finding in found] == [Level.WARNING]
     assert "innodb_flush_log_at_trx_commit=0" in found[0].text
@@ -112,7 +118,7 @@ async def test_disabled_sqlite_durability_is_a_warning(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(engine, "_set_up_sqlite", forgetful)
     found = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db"), "business")
-    (finding,) = await Durability(found).run()
+    (finding,) = await DurabilityCheck(found).run()
     await found.close()
     assert (finding.level, "synchronous=0" in finding.text) == (Level.WARNING, True)
 
@@ -123,7 +129,7 @@ async def test_disabled_sqlite_durability_is_a_warning(tmp_path: Path, monkeypat
 def test_write_latency_is_rated_by_the_thresholds_of_the_on_premises_api(milliseconds: float, level: Level) -> None:
     measured = probes.Writes(clients=5, count=5000, seconds=milliseconds)
     assert measured.milliseconds == pytest.approx(milliseconds)
-    check = WriteLatency(Database(DatabaseSettings("sqlite+aiosqlite:///x"), "business"))
+    check = WriteLatencyCheck(Database(DatabaseSettings("sqlite+aiosqlite:///x"), "business"))
     finding = check.evaluate(measured)
     assert finding.level is level
     assert f"{milliseconds:.1f} ms a write" in finding.text
@@ -140,7 +146,7 @@ async def test_a_commit_delay_shows_in_the_measured_write_latency(
 
     monkeypatch.setattr(engine, "_begin_sqlite", begin)
     found = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db"), "business")
-    (finding,) = await WriteLatency(found, writes=10).run()
+    (finding,) = await WriteLatencyCheck(found, writes=10).run()
     await found.close()
     assert finding.level >= Level.WARNING
 
@@ -162,10 +168,10 @@ def test_clock_differences_are_rated(theirs: float, exact: bool, level: Level) -
 
 async def test_a_wrong_database_clock_is_found(mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Database(DatabaseSettings(mariadb.url("mysql")), "business")
-    assert [finding.level for finding in await DatabaseClock(server).run()] == [Level.FINE]
+    assert [finding.level for finding in await DatabaseClockCheck(server).run()] == [Level.FINE]
     ours = time.time()
     monkeypatch.setattr(time, "time", lambda: ours - 600)
-    (finding,) = await DatabaseClock(server).run()
+    (finding,) = await DatabaseClockCheck(server).run()
     await server.close()
     assert finding.level is Level.ERROR
     assert "+600" in finding.text or "+599" in finding.text
@@ -183,7 +189,7 @@ async def test_the_number_or_keys_of_another_installation_are_errors(database_fa
     assert (wrong.level, check.key_id in wrong.text) == (Level.ERROR, True)
     (right,) = await KeysCheck(found, {key_checks.MASTER: theirs}).run()
     assert right.level is Level.FINE
-    (unregistered,) = await Number(found, "15550000000").run()
+    (unregistered,) = await NumberCheck(found, "15550000000").run()
     assert (unregistered.level, "not registered" in unregistered.text) == (Level.FINE, True)
 
 
@@ -208,7 +214,7 @@ async def test_a_shard_without_an_owner_or_heartbeat_is_an_error(database_factor
 
 async def test_coreapps_unreachable_from_webapps_are_reported(database_factory: DatabaseFactory) -> None:
     found = await database_factory("business")
-    check = ReachedCoreapps(found)
+    check = ReachedCoreappsCheck(found)
     assert [finding.level for finding in await check.run()] == [Level.FINE]
 
     async def report(webapp: str, **seconds: float) -> None:
@@ -297,7 +303,7 @@ async def test_paused_and_half_removed_numbers_and_hosts_without_a_number_are_re
         await numbers.set_state(connection, "15550000000", numbers.PAUSED)
         await numbers.set_state(connection, "15550000002", numbers.REMOVING)
     hosts = {"wa1.example": "15550000001", "wa2.example": "15550000002"}
-    findings = await Number(found, "15550000000", hosts).run()
+    findings = await NumberCheck(found, "15550000000", hosts).run()
     assert [finding.level for finding in findings[:3]] == [Level.FINE] * 3
     assert [(finding.level, finding.text) for finding in findings[3:]] == [
         (Level.WARNING, "15550000000 is paused: its API requests get 503/1011"),

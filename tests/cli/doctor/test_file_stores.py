@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.doctor.file_stores import Bucket, RecordedStore
+from cli.doctor.file_stores import BucketCheck, RecordedStoreCheck
 from cli.doctor.findings import Level
 from tests.conftest import DatabaseFactory
 from tidings.installation.settings import DatabaseSettings
@@ -25,7 +25,7 @@ async def test_the_doctor_refuses_a_directory_without_the_marker(
 
     async def look(name: str) -> tuple[Level, str, str]:
         store = DirectoryStore(tmp_path / name)
-        (finding,) = await RecordedStore(identity.of_media(database, store), store).run()
+        (finding,) = await RecordedStoreCheck(identity.of_media(database, store), store).run()
         return finding.level, finding.text, finding.remedy
 
     assert (await look("media"))[0] is Level.WARNING
@@ -52,9 +52,9 @@ async def test_the_doctor_refuses_a_directory_without_the_marker(
 def test_a_lifecycle_rule_that_deletes_files_too_early_is_an_error(
     tmp_path: Path, rule: dict[str, object], level: Level
 ) -> None:
-    blobs = Bucket("blobs", DirectoryStore(tmp_path), keeps=14 * 86400)
+    blobs = BucketCheck("blobs", DirectoryStore(tmp_path), keeps=14 * 86400)
     assert blobs.evaluate([rule], "one/files/").level is level
-    media = Bucket("media", DirectoryStore(tmp_path), keeps=None)
+    media = BucketCheck("media", DirectoryStore(tmp_path), keeps=None)
     expires = "Expiration" in rule and level is not Level.WARNING
     assert (media.evaluate([rule], "one/files/").level is Level.ERROR) is (
         expires or rule.get("Expiration") == {"Days": 15}

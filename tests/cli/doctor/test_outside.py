@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cli.doctor import certificates, http_probe
-from cli.doctor.certificates import ApiCertificate, CertificateFiles
+from cli.doctor.certificates import ApiCertificateCheck, CertificateFilesCheck
 from cli.doctor.configuration import examine
 from cli.doctor.findings import Finding, Level
-from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
-from cli.doctor.plan import CheckPlan, Wanted
-from cli.doctor.redis import RedisServer
+from cli.doctor.network import NetworkHttpCheck, NetworkKeyCheck, NetworkTcpCheck
+from cli.doctor.plan import CheckPlan, DoctorOptions
+from cli.doctor.redis import RedisServerCheck
 from cli.doctor.webhook import EVENT, WebhookCheck
 from harness.mariadb import free_port
 from harness.webhook_body import Verifier
@@ -130,7 +130,7 @@ async def test_a_webhooks_certificate_that_the_coreapps_list_revokes_is_an_error
         await database.close()
 
         async def finding() -> Finding:
-            plan = CheckPlan(variables, Wanted(["coreapp"], quick=True))
+            plan = CheckPlan(variables, DoctorOptions(["coreapp"], quick=True))
             checks = [check for group in plan.groups() for check in group.rest]
             found = await next(check for check in checks if check.name == "webhook").run()
             await plan.close()
@@ -152,22 +152,22 @@ async def test_a_webhooks_certificate_that_the_coreapps_list_revokes_is_an_error
 
 async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_servers(tmp_path: Path) -> None:
     async with serving() as well:
-        assert (await one(NetworkHttp(f"http://127.0.0.1:{well.port}", None))).level is Level.FINE
+        assert (await one(NetworkHttpCheck(f"http://127.0.0.1:{well.port}", None))).level is Level.FINE
         assert well.requests[0].startswith(b"GET /health ")
-        assert (await one(NetworkTcp("127.0.0.1", well.port, None))).level is Level.FINE
+        assert (await one(NetworkTcpCheck("127.0.0.1", well.port, None))).level is Level.FINE
     async with serving(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as ill:
-        assert "its database is unavailable" in (await one(NetworkHttp(f"http://127.0.0.1:{ill.port}", None))).text
+        assert "its database is unavailable" in (await one(NetworkHttpCheck(f"http://127.0.0.1:{ill.port}", None))).text
     async with serving(b"HTTP/1.1 404 Not Found\r\n\r\n") as other:
-        assert "HTTP 404 to GET /health" in (await one(NetworkHttp(f"http://127.0.0.1:{other.port}", None))).text
+        assert "HTTP 404 to GET /health" in (await one(NetworkHttpCheck(f"http://127.0.0.1:{other.port}", None))).text
     gone = free_port()
-    assert (await one(NetworkHttp(f"http://127.0.0.1:{gone}", None))).level is Level.ERROR
-    assert (await one(NetworkTcp("127.0.0.1", gone, None))).level is Level.ERROR
+    assert (await one(NetworkHttpCheck(f"http://127.0.0.1:{gone}", None))).level is Level.ERROR
+    assert (await one(NetworkTcpCheck("127.0.0.1", gone, None))).level is Level.ERROR
     authority, other_authority = Authority(), Authority("another")
     context = tls.client("network", other_authority.files(tmp_path, "caller", "caller"))
     async with serving(tls=authority.server_context(tmp_path, "127.0.0.1")) as untrusted:
-        refused = await one(NetworkHttp(f"https://127.0.0.1:{untrusted.port}", context))
+        refused = await one(NetworkHttpCheck(f"https://127.0.0.1:{untrusted.port}", context))
         assert (refused.level, "TIDINGS_NETWORK_CA" in refused.remedy) == (Level.ERROR, True)
-        assert (await one(NetworkTcp("127.0.0.1", untrusted.port, context))).level is Level.ERROR
+        assert (await one(NetworkTcpCheck("127.0.0.1", untrusted.port, context))).level is Level.ERROR
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_serve
 )
 async def test_the_registration_key_check_registers_no_device(answer: bytes, level: Level) -> None:
     async with serving(answer) as server:
-        finding = await one(NetworkKey(f"http://127.0.0.1:{server.port}", "the key", None))
+        finding = await one(NetworkKeyCheck(f"http://127.0.0.1:{server.port}", "the key", None))
         assert finding.level is level
         assert b"Bearer the key" in server.requests[0]
         assert server.requests[0].endswith(b'{"registrations":[]}')
@@ -198,7 +198,7 @@ async def test_expiring_expired_and_unusable_certificates_are_reported(tmp_path:
         "broken": TlsFiles(str(tmp_path / "broken.pem"), str(tmp_path / "soon.key")),
         "missing": TlsFiles(authorities=str(tmp_path / "none.pem")),
     }
-    found = {finding.text.split(":")[0]: finding for finding in await CertificateFiles(files).run()}
+    found = {finding.text.split(":")[0]: finding for finding in await CertificateFilesCheck(files).run()}
     assert found["broken"].level is Level.ERROR
     assert found["missing"].level is Level.ERROR
     soon = next(finding for text, finding in found.items() if text.startswith("expires in"))
@@ -207,28 +207,29 @@ async def test_expiring_expired_and_unusable_certificates_are_reported(tmp_path:
     now = datetime.datetime.now(datetime.UTC).timestamp()
     ended = certificates.evaluate_expiry("x", now - 60, now)
     assert (ended.level, ended.text.startswith("expired at")) == (Level.ERROR, True)
-    assert levels(await CertificateFiles({}).run()) == [Level.FINE]
+    assert levels(await CertificateFilesCheck({}).run()) == [Level.FINE]
 
 
 async def test_the_certificate_of_a_running_api_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = Authority().server_context(tmp_path, "api")
     async with serving(tls=context) as server:
-        shown = await one(ApiCertificate("127.0.0.1", server.port))
+        shown = await one(ApiCertificateCheck("127.0.0.1", server.port))
     assert (shown.level, "expires in 29" in shown.text or "expires in 30" in shown.text) == (Level.WARNING, True)
-    assert (await one(ApiCertificate("127.0.0.1", free_port()))).level is Level.FINE
+    assert (await one(ApiCertificateCheck("127.0.0.1", free_port()))).level is Level.FINE
     monkeypatch.setattr(certificates, "SECONDS", 0.2)
     async with serving() as plain:
-        assert (await one(ApiCertificate("127.0.0.1", plain.port))).level is Level.ERROR
+        assert (await one(ApiCertificateCheck("127.0.0.1", plain.port))).level is Level.ERROR
 
 
 async def test_an_unreachable_or_evicting_redis_is_reported() -> None:
-    away = await one(RedisServer(f"redis://:pw@127.0.0.1:{free_port()}"))
+    away = await one(RedisServerCheck(f"redis://:pw@127.0.0.1:{free_port()}"))
     assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
-    assert (await one(RedisServer("http://x"))).level is Level.ERROR
-    away = await one(RedisServer(f"valkey+sentinel://:pw@127.0.0.1:{free_port()}/presence"))
+    assert (await one(RedisServerCheck("http://x"))).level is Level.ERROR
+    away = await one(RedisServerCheck(f"valkey+sentinel://:pw@127.0.0.1:{free_port()}/presence"))
     assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
     full = {"maxmemory": 1000, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}
-    assert levels(RedisServer("redis://x").evaluate(full)) == [Level.WARNING, Level.WARNING]
+    assert levels(RedisServerCheck("redis://x").evaluate(full)) == [Level.WARNING, Level.WARNING]
     assert (
-        RedisServer("redis://x").evaluate({"maxmemory": 0, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}) == []
+        RedisServerCheck("redis://x").evaluate({"maxmemory": 0, "used_memory": 900, "maxmemory_policy": "allkeys-lru"})
+        == []
     )
