@@ -23,7 +23,7 @@ from network.directory.other_nodes import OtherNodes
 from network.routing.shared_router import SharedRouter
 from tidings.aio.batcher import BatcherFull
 from tidings.aio.service import Service, wait_for
-from tidings.storage.network.prekeys import Counts
+from tidings.storage.network.prekeys import PreKeyCounts
 from tidings.wire import device
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class ClusterNode(OtherNodes):
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
         self._to_all(frames.KeysTaken(list(taken)))
 
-    def keys_left(self, number: str, left: Counts) -> None:
+    def keys_left(self, number: str, left: PreKeyCounts) -> None:
         self._to_all(frames.KeysLeft(number, left.prekeys, left.kyber_prekeys))
 
     async def is_stale(self, number: str, login_epoch: int) -> bool:
@@ -202,7 +202,7 @@ class ClusterNode(OtherNodes):
             for number, prekey, kyber_prekey in frame.taken:
                 self.directory.refills.taken(number, prekey=prekey, kyber_prekey=kyber_prekey)
         elif isinstance(frame, frames.KeysLeft):
-            self.directory.refills.uploaded(frame.number, Counts(frame.prekeys, frame.kyber_prekeys))
+            self.directory.refills.uploaded(frame.number, PreKeyCounts(frame.prekeys, frame.kyber_prekeys))
         elif isinstance(frame, frames.Broadcast):
             self._start(self._announce(source, frame))
 

@@ -53,7 +53,7 @@ def owner(claims: Claims, hash_slot: int) -> Claim | None:
     return None
 
 
-class Held(Exception):
+class HigherEpochAttached(Exception):
     """The device is attached under a higher login epoch or layout on a live node."""
 
 
@@ -120,7 +120,7 @@ class Presence:
         except asyncio.CancelledError:
             putting.add_done_callback(functools.partial(self._abandoned, device_part, claim))
             raise
-        except Held:
+        except HigherEpochAttached:
             CLAIMED.labels("stale").inc()
             return False
         except (RedisUnavailable, BatcherFull):
@@ -138,7 +138,7 @@ class Presence:
 
     def _abandoned(self, device_part: DevicePart, claim: Claim, putting: asyncio.Task[None]) -> None:
         """Release a claim whose connection closed during the claim: Redis may have it without an attached device."""
-        if putting.cancelled() or isinstance(putting.exception(), Held):
+        if putting.cancelled() or isinstance(putting.exception(), HigherEpochAttached):
             return
         self._end(device_part, claim)
         if self.token_of(device_part):
@@ -209,7 +209,7 @@ class Presence:
         self.before_repeat(number)
         try:
             await self._put(device_part, claim, again=True)
-        except Held:
+        except HigherEpochAttached:
             if self.token_of(device_part) == claim.token:
                 self._remove(device_part)
                 self.on_lost(device_part)
@@ -224,7 +224,7 @@ class Presence:
                 del self._repeating[number]
 
     async def _put(self, device_part: DevicePart, claim: Claim, *, again: bool) -> None:
-        """Write a claim to Redis. Raises `Held` and `RedisUnavailable`.
+        """Write a claim to Redis. Raises `HigherEpochAttached` and `RedisUnavailable`.
 
         again: repeat a claim; a claim of another node wins.
         """
@@ -239,7 +239,7 @@ class Presence:
                 return
             ((_, holder),) = others
             if await self._is_there(holder.node):
-                raise Held
+                raise HigherEpochAttached
             dead |= {holder.node}
         raise RedisUnavailable("too many nodes have died")
 

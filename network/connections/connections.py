@@ -19,7 +19,7 @@ from tidings.aio.clock import Clock
 from tidings.aio.service import wait_for
 from tidings.net.unauthenticated import Bounds, Network, UnauthenticatedClients, UnauthenticatedConnection
 from tidings.wire import device
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Connections:
     is_draining: bool = False
     # Whether everything undecided is being stored, so that further frames are ignored.
     is_stopping: bool = False
-    unfinished: Unfinished = dataclasses.field(default_factory=Unfinished)
+    unfinished: IncompleteFrames = dataclasses.field(default_factory=IncompleteFrames)
     _sessions: set[DeviceSession] = dataclasses.field(default_factory=set)
     # Sessions that are still to be checked in this round.
     _round: Iterator[DeviceSession] = dataclasses.field(default_factory=lambda: iter(()))

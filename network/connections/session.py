@@ -17,7 +17,7 @@ from tidings.aio.token_buckets import RateLimit
 from tidings.e2ee import messages
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedConnection
-from tidings.storage.network.prekeys import Counts
+from tidings.storage.network.prekeys import PreKeyCounts
 from tidings.wire import addresses, device
 from tidings.wire.connection import FULL, PACED, Connection
 
@@ -409,7 +409,7 @@ class DeviceSession:
         if not self.devices and self._unauthenticated is None and self.transport.is_open:
             self._left()
 
-    def prekeys_low(self, number: str, left: Counts) -> None:
+    def prekeys_low(self, number: str, left: PreKeyCounts) -> None:
         """Ask a device for more one-time pre-keys."""
         self.transport.send(
             device.PreKeysLow(number=number, remaining=left.prekeys, kyber_remaining=left.kyber_prekeys)

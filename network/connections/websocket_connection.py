@@ -21,7 +21,7 @@ from tidings.wire import device
 from tidings.wire.connection import HIGH_WATER, MAX_FRAME, WRITING, YIELDING, Connection, FrameTooLong, Handler
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.small_reads import SmallReads
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class WebSocketConnection(Connection):
     )
 
     def __init__(
-        self, codec: Codec, handler: Handler, host: str, *, max_write_buffer: int, unfinished: Unfinished
+        self, codec: Codec, handler: Handler, host: str, *, max_write_buffer: int, unfinished: IncompleteFrames
     ) -> None:
         """host: address of the client, also behind a trusted proxy."""
         super().__init__(

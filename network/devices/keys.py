@@ -10,7 +10,7 @@ from network.devices import signatures
 from network.errors import BadRequest, NotFound, StaleEpoch
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, prekeys
-from tidings.storage.network.prekeys import Counts
+from tidings.storage.network.prekeys import PreKeyCounts
 from tidings.wire import registration
 
 # Maximum number of one-time pre-keys of each kind kept for one device.
@@ -70,7 +70,7 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
         return left
 
     left = await database.persist(work, patience=20)
-    counts = Counts(len(left.prekeys), len(left.kyber_prekeys))
+    counts = PreKeyCounts(len(left.prekeys), len(left.kyber_prekeys))
     context.directory.refills.uploaded(number, counts)
     nodes.keys_left(number, counts)
     return left

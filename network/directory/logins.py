@@ -14,7 +14,7 @@ from network.directory.seen_devices import SeenDevices
 from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
-from tidings.storage.network.prekeys import Counts
+from tidings.storage.network.prekeys import PreKeyCounts
 
 # Seconds between two batches: thousands of simultaneous logins share them, and a single one does not wait.
 SPACING = 0.005
@@ -26,7 +26,7 @@ class _Registered:
 
     token_hash: bytes
     identity_key: bytes
-    left: Counts  # one-time pre-keys left
+    left: PreKeyCounts  # one-time pre-keys left
     blocks: Collection[str]  # numbers that the device blocks
     changes: int  # changes of recipients before the read
 
@@ -50,7 +50,7 @@ def matches(token: str, stored: bytes) -> bool:
 class VerifiedDevice:
     """Device whose token was verified."""
 
-    left: Counts  # One-time pre-keys left at the network.
+    left: PreKeyCounts  # One-time pre-keys left at the network.
     identity_key: bytes  # Key that the device is registered with.
     token_hash: bytes
 
@@ -116,7 +116,7 @@ class DeviceLogins:
     async def _flush(self, asked: Sequence[tuple[str, bool]]) -> Sequence[_Registered | None]:
         async def work(
             connection: Connection,
-        ) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts], dict[str, set[str]]]:
+        ) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, PreKeyCounts], dict[str, set[str]]]:
             credentials = await directory.list_credentials(connection, {number for number, _ in asked})
             counted = [number for number, counts in dict.fromkeys(asked) if counts and number in credentials]
             if not counted:
@@ -130,7 +130,7 @@ class DeviceLogins:
         changes = self._recipients.changes
         credentials, counts, blocks = await self._database.query(work, patience=math.inf)
         return [
-            _Registered(*credentials[number], counts.get(number, Counts()), blocks.get(number, ()), changes)
+            _Registered(*credentials[number], counts.get(number, PreKeyCounts()), blocks.get(number, ()), changes)
             if number in credentials
             else None
             for number, _ in asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tidings.storage.network.prekeys import Counts
+from tidings.storage.network.prekeys import PreKeyCounts
 from tidings.wire import device
 
 _NO_KEYS: Mapping[str, bytes] = {}
@@ -32,7 +32,7 @@ class OtherNodes:
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
         """Announce that one-time pre-keys were handed out: (number, an ordinary one was, a Kyber one was)."""
 
-    def keys_left(self, number: str, left: Counts) -> None:
+    def keys_left(self, number: str, left: PreKeyCounts) -> None:
         """Announce that a device has uploaded one-time pre-keys, and how many it has now."""
 
     async def is_stale(self, number: str, login_epoch: int) -> bool:

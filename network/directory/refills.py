@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from tidings.storage.network.prekeys import Counts
+from tidings.storage.network.prekeys import PreKeyCounts
 
 # A device with fewer pre-keys is notified once until it uploads more, and again when they are used up.
 LOW = 20
@@ -14,13 +14,13 @@ LOW = 20
 class Listener(Protocol):
     """Connection of a device."""
 
-    def prekeys_low(self, number: str, left: Counts) -> None: ...
+    def prekeys_low(self, number: str, left: PreKeyCounts) -> None: ...
 
 
 @dataclasses.dataclass(slots=True)
 class _Device:
     listener: Listener
-    left: Counts
+    left: PreKeyCounts
     notified: bool = False
 
 
@@ -30,7 +30,7 @@ class Refills:
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
 
-    def attached(self, number: str, left: Counts, listener: Listener) -> None:
+    def attached(self, number: str, left: PreKeyCounts, listener: Listener) -> None:
         """Start counting for a device that logged in."""
         device = self._devices[number] = _Device(listener, left)
         if left.prekeys < LOW:
@@ -48,14 +48,14 @@ class Refills:
         device = self._devices.get(number)
         if device is None or not (prekey or kyber_prekey):
             return
-        device.left = left = Counts(device.left.prekeys - prekey, device.left.kyber_prekeys - kyber_prekey)
+        device.left = left = PreKeyCounts(device.left.prekeys - prekey, device.left.kyber_prekeys - kyber_prekey)
         low = (prekey and left.prekeys < LOW) or (kyber_prekey and left.kyber_prekeys < LOW)
         used_up = (prekey and left.prekeys <= 0) or (kyber_prekey and left.kyber_prekeys <= 0)
         if (low and not device.notified) or used_up:
             device.notified = True
             device.listener.prekeys_low(number, left)
 
-    def uploaded(self, number: str, left: Counts) -> None:
+    def uploaded(self, number: str, left: PreKeyCounts) -> None:
         """Set the remaining pre-keys of a device after an upload."""
         device = self._devices.get(number)
         if device is not None:

@@ -47,7 +47,7 @@ class EnvelopeOrigin(Protocol):
         """Notify that the same envelope was sent again, and that the decision is sent under the later number."""
 
 
-class Original(Protocol):
+class GroupMessageOfCopies(Protocol):
     """Group message, of which an envelope in memory is a copy."""
 
     def decided(self) -> None:
@@ -77,7 +77,7 @@ class Transit(msgspec.Struct, eq=False):
     # Whether its queue waits for it to be stored.
     counted: bool = False
     # Group message that it is a copy of, whose sender was notified earlier; `None` for other envelopes.
-    original: Original | None = None
+    original: GroupMessageOfCopies | None = None
     # Whether the original has been notified of the decision.
     settled: bool = False
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client import Gauge
 
 from network.routing.mailbox import SqlMailbox
-from network.routing.quotas import QuotaCheck, QuotaRefusal, SenderUsage, Total, Usage, refused
+from network.routing.quotas import QuotaCheck, QuotaRefusal, SenderUsage, SenderUsageCount, Usage, refused
 from network.settings import Quotas
 from tidings.aio.batcher import Batcher
 from tidings.aio.clock import Clock
@@ -92,7 +92,7 @@ class MailboxUsages:
         self._store = store
         self.quota_check = QuotaCheck(quotas)
         self._clock = clock
-        self._total = Total()
+        self._total = SenderUsageCount()
         self._known: dict[str, Usage] = {}
         self.get: Callable[[str], Usage | None] = self._known.get
         self._counting: Batcher[str, Usage] = Batcher("usage", self._flush, max_in_flight=2)

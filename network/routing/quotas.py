@@ -48,7 +48,7 @@ class SenderUsage:
 
 
 @dataclasses.dataclass(slots=True)
-class Total:
+class SenderUsageCount:
     """Number of `SenderUsage` objects in memory."""
 
     shares: int = 0
@@ -58,7 +58,7 @@ class Total:
 class Usage:
     """Waiting envelopes of one recipient, in memory or in the mailbox, each until its acknowledgement."""
 
-    total: Total
+    total: SenderUsageCount
     # Monotonic seconds at which the mailbox was counted.
     counted_at: float
     # Waiting envelopes of all senders, and their bytes.

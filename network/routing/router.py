@@ -34,7 +34,7 @@ from network.routing.mailbox_usage import COUNT_AGAIN, MailboxUsages
 from network.routing.quotas import Usage
 from network.routing.reader import PageReader
 from network.routing.sequence import Numbers
-from network.routing.undecided import Undecided
+from network.routing.undecided import UndecidedEnvelopes
 from network.routing.writer import Writer
 from network.settings import Limits
 from tidings.aio import crashpoints
@@ -81,7 +81,7 @@ class Router:
     limits: Limits
     # Seconds that an envelope waits at most.
     ttl: int
-    # As for `Undecided`.
+    # As for `UndecidedEnvelopes`.
     traced: Collection[str] = ()
     # Copies of group messages, which are admitted elsewhere.
     live: LiveCopies = dataclasses.field(init=False)
@@ -95,7 +95,7 @@ class Router:
         self._admission = EnvelopeAdmission(
             self.directory, self.mailbox_usages, self._route, self._queues.is_empty, limit=limits.undecided
         )
-        self._undecided = Undecided(limits, traced=self.traced)
+        self._undecided = UndecidedEnvelopes(limits, traced=self.traced)
         # In the order of arrival; decided envelopes are removed when they are due.
         self._due: collections.deque[Transit] = collections.deque()
         self.live = LiveCopies(self._queues, self._due, self.numbers, self.clock, limits)

@@ -33,7 +33,7 @@ def memory_quota(limit: int) -> Quota:
     return Quota(limit, limit // 8)
 
 
-class Undecided:
+class UndecidedEnvelopes:
     """Envelopes in memory by (sender, id), bounded in number and bytes, and in bytes per sender; the caller refuses
     more.
 

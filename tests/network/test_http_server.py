@@ -27,7 +27,7 @@ from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.protocol import HEAD_TIMEOUT
 from tidings.net.tls import TlsFiles
 from tidings.wire.connection import Connection
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 Address = tuple[str, int]
 
@@ -44,7 +44,7 @@ def make_app() -> FastAPI:
         await websocket.accept(websocket.scope["subprotocols"][0])
         websocket.scope["extensions"][EXTENSION].hand_over(
             WebSocketConnection(
-                SUBPROTOCOLS["tidings.v1.json"], Silent(), "", max_write_buffer=2**20, unfinished=Unfinished()
+                SUBPROTOCOLS["tidings.v1.json"], Silent(), "", max_write_buffer=2**20, unfinished=IncompleteFrames()
             )
         )
 

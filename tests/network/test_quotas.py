@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness import metrics
 from network.routing import mailbox_usage
 from network.routing.mailbox_usage import MailboxUsages
-from network.routing.quotas import QuotaCheck, SenderUsage, Total, Usage
+from network.routing.quotas import QuotaCheck, SenderUsage, SenderUsageCount, Usage
 from network.settings import Quotas
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make
@@ -22,7 +22,7 @@ LIMITS = Quotas(mailbox=100, share=60, mailbox_bytes=10**9, share_bytes=10**9, p
 
 
 def usage_of(**waiting: int) -> Usage:
-    usage = Usage(Total(), 0.0)
+    usage = Usage(SenderUsageCount(), 0.0)
     for sender, envelopes in waiting.items():
         usage.put(sender, envelopes, 0)
     return usage
@@ -42,7 +42,7 @@ def test_senders_share_a_mailbox_fairly_and_a_new_sender_always_has_room() -> No
     assert fill(judge, usage, "a") == 50
     assert fill(judge, usage, "b") == 25
     assert fill(judge, usage, "c") == 13
-    assert fill(judge, Usage(Total(), 0.0), "x" * 15) == 50
+    assert fill(judge, Usage(SenderUsageCount(), 0.0), "x" * 15) == 50
     strict = QuotaCheck(LIMITS.model_copy(update={"share": 10}))
     assert fill(strict, usage_of(), "a") == 10
 
@@ -114,7 +114,7 @@ def test_the_short_way_and_the_long_way_admit_the_same_envelopes(
 
 
 def test_idle_sender_usages_are_evicted_unless_they_hold_envelopes() -> None:
-    total = Total()
+    total = SenderUsageCount()
     usage = Usage(total, 0.0)
     waiting = usage.share_of("waiting", 0.0)
     usage.add(waiting, 100)

@@ -23,7 +23,7 @@ from network.connections.websocket_handshake import WebSocketHandshake
 from tests.live_objects import live_objects
 from tests.network.conftest import Network
 from tidings.wire import connection, device
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 ALICE = "15550000001"
 LIMIT = 1 << 20
@@ -158,7 +158,7 @@ class Closer:
 
 def connected(handler: connection.Handler) -> tuple[WebSocketConnection, Line]:
     made = WebSocketConnection(
-        SUBPROTOCOLS["tidings.v1.json"], handler, "", max_write_buffer=2**20, unfinished=Unfinished()
+        SUBPROTOCOLS["tidings.v1.json"], handler, "", max_write_buffer=2**20, unfinished=IncompleteFrames()
     )
     line = Line()
     made.connection_made(line)

@@ -7,7 +7,7 @@ import asyncio
 from tests.conftest import DatabaseFactory
 from tidings.storage import outages
 from tidings.storage.network import prekeys
-from tidings.storage.network.prekeys import Counts, KyberPreKeyRow, PreKeyRow
+from tidings.storage.network.prekeys import KyberPreKeyRow, PreKeyCounts, PreKeyRow
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 
@@ -32,7 +32,10 @@ async def test_taking_deletes_one_prekey_per_number(database_factory: DatabaseFa
     async with database.transaction() as connection:
         assert await prekeys.take_one_each(connection, [ALICE, BOB]) == ({ALICE: keys(ALICE, 7)[0]}, {})
         assert await prekeys.take_one_each(connection, []) == ({}, {})
-        assert await prekeys.count_left(connection, [ALICE, BOB]) == {ALICE: Counts(1, 0), BOB: Counts(0, 0)}
+        assert await prekeys.count_left(connection, [ALICE, BOB]) == {
+            ALICE: PreKeyCounts(1, 0),
+            BOB: PreKeyCounts(0, 0),
+        }
 
 
 async def test_a_failed_transaction_takes_no_prekey(database_factory: DatabaseFactory) -> None:
@@ -84,7 +87,7 @@ async def test_adding_existing_prekeys_changes_nothing(database_factory: Databas
         await prekeys.put(connection, keys(ALICE, 1, 2))
         await prekeys.put(connection, [PreKeyRow(ALICE, 2, bytes(33)), *keys(ALICE, 3)])
         await prekeys.put_kyber(connection, kyber_keys(ALICE, 1) * 2)
-        assert await prekeys.count_left(connection, [ALICE]) == {ALICE: Counts(3, 1)}
+        assert await prekeys.count_left(connection, [ALICE]) == {ALICE: PreKeyCounts(3, 1)}
         taken = [await prekeys.take_one_each(connection, [ALICE]) for _ in range(3)]
     assert [ordinary[ALICE] for ordinary, _ in taken] == keys(ALICE, 1, 2, 3)
 
@@ -97,7 +100,7 @@ async def test_dropping_prekeys_leaves_other_numbers_unchanged(database_factory:
         await prekeys.drop(connection, [ALICE])
         await prekeys.drop(connection, [])
         left = await prekeys.count_left(connection, [ALICE, BOB])
-    assert left == {ALICE: Counts(0, 0), BOB: Counts(1, 1)}
+    assert left == {ALICE: PreKeyCounts(0, 0), BOB: PreKeyCounts(1, 1)}
 
 
 async def test_fetchers_are_recorded_once_and_taken_once(database_factory: DatabaseFactory) -> None:

@@ -55,7 +55,7 @@ kyber = metadata.table_of(KyberPreKeyRow, "kyber_prekeys", key=("number", "key_i
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Counts:
+class PreKeyCounts:
     """Numbers of one-time pre-keys that a device has left at the network."""
 
     prekeys: int = 0
@@ -132,14 +132,14 @@ _COUNT = {
 }
 
 
-async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, Counts]:
+async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, PreKeyCounts]:
     """Count the one-time keys that each of the numbers has left."""
     ordinary: dict[str, int] = {}
     post_quantum: dict[str, int] = {}
     for keys, left in ((table, ordinary), (kyber, post_quantum)):
         for number, count in await select_paged(connection, _COUNT[keys], "numbers", numbers, CHUNK):
             left[number] = count
-    return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
+    return {number: PreKeyCounts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
 
 
 async def list_ids(connection: AsyncConnection, number: str) -> tuple[list[int], list[int]]:
