@@ -293,7 +293,7 @@ class Change:
     # by message id: the type, for messages whose type was not known before
     renamed: Mapping[str, str] | None = merging.mapping(messages.change_kinds)
     # messages that were requested again from their sender
-    new_undecrypted: Sequence[undecrypted.Undecrypted] = merging.rows(undecrypted.add)
+    new_undecrypted: Sequence[undecrypted.UndecryptedMessage] = merging.rows(undecrypted.add)
     # ids of requested messages that arrived, or whose error was reported
     ended_undecrypted: Sequence[str] = merging.rows(undecrypted.delete)
     checked_contacts: Sequence[contacts.StoredContact] = merging.rows(
@@ -303,7 +303,7 @@ class Change:
     last_message_at: Mapping[str, int] | None = merging.mapping_by_account(
         service_windows.save_last_message_at, combine=max
     )
-    unread_messages: Sequence[service_windows.Unread] = merging.rows(service_windows.add_unread)
+    unread_messages: Sequence[service_windows.UnreadMessage] = merging.rows(service_windows.add_unread)
     # by recipient: ids of their messages that are no longer unread
     read_messages: Mapping[str, Sequence[str]] | None = merging.mapping_by_account(
         service_windows.delete_unread, combine=merging.joined

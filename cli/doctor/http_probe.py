@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from cli.doctor import clock
-from tidings.egress.responses import BadResponse, Closed, ContentParser, EgressConnection, ReadCpuLimit
+from tidings.egress.responses import BadResponse, ConnectionClosedEarly, ContentParser, EgressConnection, ReadCpuLimit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ async def send_request(
         await connection.request(request)
         answered, at = time.monotonic() - started, time.time()
         return ProbeResponse(response.status, response.headers, connected, answered, at, over, ends)
-    except Closed:
+    except ConnectionClosedEarly:
         raise
     except BadResponse as error:
         raise ConnectionError(f"the server does not speak HTTP/1.1: {error}") from None

@@ -17,7 +17,7 @@ from cli.traffic import shapes
 from cli.traffic.shapes import NumberRange, RecipientIndexes, Shape
 from cli.traffic.target import RequestStatistics, TrafficTarget
 from tidings.wire import tap
-from tidings.wire.tap import Copied
+from tidings.wire.tap import CopiedRequest
 
 # Maximum bytes of a record: its body, and 4 KiB for the other fields.
 _MOST = tap.MAX_BODY + 4096
@@ -26,7 +26,7 @@ _MOST = tap.MAX_BODY + 4096
 class CopiedRequestReader(asyncio.Protocol):
     """Reads copied requests from the connection of one Webapp."""
 
-    def __init__(self, take: Callable[[Copied], None]) -> None:
+    def __init__(self, take: Callable[[CopiedRequest], None]) -> None:
         self._take = take
         self._data = bytearray()
 
@@ -52,7 +52,7 @@ class CopiedRequestReader(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def listening(path: Path, take: Callable[[Copied], None]) -> AsyncIterator[None]:
+async def listening(path: Path, take: Callable[[CopiedRequest], None]) -> AsyncIterator[None]:
     """Listen on a Unix socket at `path` with mode 0600, and pass each copied request to `take`.
 
     A stale socket at the path is replaced. Raises `OSError`, `FileExistsError` when another listener uses the path.
@@ -105,7 +105,7 @@ class Recorder:
         self.error: OSError | None = None  # of the file, as on a full disk
         self.full = asyncio.Event()
 
-    def take(self, copied: Copied) -> None:
+    def take(self, copied: CopiedRequest) -> None:
         """Record one request; requests beyond the limit are ignored."""
         if self.count >= self._limit:
             return
@@ -140,7 +140,7 @@ class Tee:
         self._chosen: dict[int, bool] = {}
         self.seen = 0
 
-    def take(self, copied: Copied) -> None:
+    def take(self, copied: CopiedRequest) -> None:
         """Send one request if its recipient is selected."""
         self.seen += 1
         shape = shapes.shape_of(copied, copied.at, self._recipients)

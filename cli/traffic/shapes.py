@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tidings.wire.decoding import UNREADABLE
-from tidings.wire.tap import Copied
+from tidings.wire.tap import CopiedRequest
 
 MESSAGES, CONTACTS = "messages", "contacts"
 # Maximum characters of a text.
@@ -60,7 +60,7 @@ class RecipientIndexes:
         return self._known.setdefault(digest, len(self._known) + 1)
 
 
-def shape_of(copied: Copied, since: float, recipients: RecipientIndexes) -> Shape:
+def shape_of(copied: CopiedRequest, since: float, recipients: RecipientIndexes) -> Shape:
     """Return the shape of a request.
 
     since: time of the first request, Unix seconds.
@@ -116,7 +116,7 @@ def request_of(shape: Shape, numbers: NumberRange) -> tuple[str, Mapping[str, An
     return "/v1/messages", {"to": to, "type": "text", "text": {"body": text}}
 
 
-def redirected(copied: Copied, to: int, numbers: NumberRange) -> tuple[str, Mapping[str, Any]] | None:
+def redirected(copied: CopiedRequest, to: int, numbers: NumberRange) -> tuple[str, Mapping[str, Any]] | None:
     """Return the request with the phone numbers of another installation; None if it was not copied in full.
 
     to: index of the recipient.

@@ -25,8 +25,8 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import MessageRow, Status
-from tidings.storage.business.service_windows import Unread
-from tidings.storage.business.undecrypted import Undecrypted
+from tidings.storage.business.service_windows import UnreadMessage
+from tidings.storage.business.undecrypted import UndecryptedMessage
 from tidings.wire.device import Deliver
 
 
@@ -49,7 +49,7 @@ class BatchEffects:
         self.base_keys: list[BaseKey] = []
         self.last_message_at: dict[str, int] = {}
         self.registered: set[str] = set()  # peers with new keys
-        self.unread: list[Unread] = []
+        self.unread: list[UnreadMessage] = []
         self.withdrawn: dict[str, list[str]] = {}  # by sender: messages that were revoked
         self.callbacks: list[Callback] = []
         self.identity_findings = IdentityFindings()
@@ -60,8 +60,8 @@ class BatchEffects:
         self.kept: dict[str, bytes] = {}  # by message id: the kept content, as in `Change`
         self.control_messages: list[ControlMessage] = []  # control messages to be sent
         self.held: list[Deliver] = []  # Deliveries to be tried again a little later, and not acknowledged before.
-        self._waited_for: list[Undecrypted] = []
-        self._counted: dict[str, Undecrypted] = {}
+        self._waited_for: list[UndecryptedMessage] = []
+        self._counted: dict[str, UndecryptedMessage] = {}
         self._arrived: list[str] = []
         self._renamed: dict[str, str] = {}
         self._messages: list[MessageRow] = []
@@ -96,7 +96,7 @@ class BatchEffects:
         self._renamed[delivery.message_id] = kind
         self._arrived.append(delivery.message_id)
 
-    def request_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
+    def request_again(self, sender: str, message_id: str, waited_for: UndecryptedMessage | None = None) -> None:
         """Request a message again that could not be decrypted.
 
         waited_for: row of the wait before the error is reported; None if it is not waited for
@@ -105,7 +105,7 @@ class BatchEffects:
         if waited_for is not None:
             self._waited_for.append(waited_for)
 
-    def counted(self, undecrypted: Undecrypted) -> None:
+    def counted(self, undecrypted: UndecryptedMessage) -> None:
         """Record one more message that is reported by number only."""
         self._counted[undecrypted.id] = undecrypted
 
@@ -113,7 +113,9 @@ class BatchEffects:
         """Record an unread message, which opens the recipient's service window."""
         # A repeated message has the time of the original one.
         self.last_message_at[delivery.sender] = max(delivery.timestamp, self.last_message_at.get(delivery.sender, 0))
-        self.unread.append(Unread(self.context.account, delivery.sender, delivery.message_id, delivery.timestamp))
+        self.unread.append(
+            UnreadMessage(self.context.account, delivery.sender, delivery.message_id, delivery.timestamp)
+        )
 
     def post(
         self, subject: str, kind: str, body: bytes, request_id: str = "", *, sender: str, author: str = ""

@@ -19,7 +19,7 @@ from coreapp.webhook import bodies, events
 from tidings.aio.service import wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.undecrypted import Undecrypted
+from tidings.storage.business.undecrypted import UndecryptedMessage
 from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
@@ -40,20 +40,20 @@ REMEMBERED = 10_000  # senders
 class _Wait:
     """Row that is reported when it is due, on the monotonic clock: the wall clock may be set back."""
 
-    row: Undecrypted
+    row: UndecryptedMessage
     due: float  # seconds
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class Recovering:
+class UndecryptedReports:
     """Service that reports undecryptable messages of one shard, in the order in which they are given up."""
 
     name = "undecrypted"
 
     context: ShardContext
-    left: dataclasses.InitVar[Sequence[Undecrypted]]  # messages that the previous owner waited for
+    left: dataclasses.InitVar[Sequence[UndecryptedMessage]]  # messages that the previous owner waited for
 
-    def __post_init__(self, left: Sequence[Undecrypted]) -> None:
+    def __post_init__(self, left: Sequence[UndecryptedMessage]) -> None:
         self._ids = MessageIds()
         self._waiting = {row.id: self._wait(row, PATIENCE_SECONDS) for row in left if not row.counted}
         # Counted messages, by sender.
@@ -62,19 +62,21 @@ class Recovering:
             self.context.clock, limit=REPORTED_EACH, period=PERIOD, remembered=REMEMBERED
         )
 
-    def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:
+    def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> UndecryptedMessage | None:
         """Wait for a requested message. Returns the row to commit with the request; None if too many are waited for."""
         if len(self._waiting) >= LIMIT:
             return None
         due = int((self.context.clock.now() + PATIENCE_SECONDS) * 1000)
-        message = Undecrypted(message_id, self.context.shard, self.context.account, sender, timestamp, due, request_id)
+        message = UndecryptedMessage(
+            message_id, self.context.shard, self.context.account, sender, timestamp, due, request_id
+        )
         self._waiting[message_id] = self._wait(message, PATIENCE_SECONDS)
         return message
 
-    def _wait(self, row: Undecrypted, longest: float) -> _Wait:
+    def _wait(self, row: UndecryptedMessage, longest: float) -> _Wait:
         return _Wait(row, self.context.clock.monotonic_at(row.due_at, longest=longest))
 
-    def arrived(self, message_id: str) -> Undecrypted | None:
+    def arrived(self, message_id: str) -> UndecryptedMessage | None:
         """Stop waiting for a message that arrived. Returns the row to delete; None if it was not waited for."""
         found = self._waiting.pop(message_id, None)
         return found.row if found is not None else None
@@ -85,7 +87,7 @@ class Recovering:
         """
         return self._reported.take(sender)
 
-    def count(self, sender: str, timestamp: int) -> Undecrypted | None:
+    def count(self, sender: str, timestamp: int) -> UndecryptedMessage | None:
         """Count one more message that is reported by number only. Returns the row to commit; None if it is only logged.
 
         timestamp: time of the message, Unix milliseconds
@@ -100,7 +102,7 @@ class Recovering:
                 )
                 return None
             due = int((self.context.clock.now() + SUMMARY_SECONDS) * 1000)
-            row = Undecrypted(self._ids.new(), self.context.shard, self.context.account, sender, timestamp, due)
+            row = UndecryptedMessage(self._ids.new(), self.context.shard, self.context.account, sender, timestamp, due)
             before = self._wait(row, SUMMARY_SECONDS)
         counted = dataclasses.replace(before.row, counted=before.row.counted + 1)
         self._counted[sender] = _Wait(counted, before.due)
@@ -131,7 +133,7 @@ class Recovering:
         if not due and not summaries:
             return
         callbacks = [callback for counted in summaries for callback in self._summary(counted)]
-        newly_counted: dict[str, Undecrypted] = {}
+        newly_counted: dict[str, UndecryptedMessage] = {}
         for message in due:
             del self._waiting[message.id]
             if self.admit_report(message.sender):
@@ -152,11 +154,11 @@ class Recovering:
             )
         )
 
-    def _summary(self, counted: Undecrypted) -> Sequence[Callback]:
+    def _summary(self, counted: UndecryptedMessage) -> Sequence[Callback]:
         details = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
         return events.undecrypted(self.context, counted.id, counted.sender, details)
 
-    def _due(self) -> Iterator[Undecrypted]:
+    def _due(self) -> Iterator[UndecryptedMessage]:
         now = self.context.clock.monotonic()
         for waiting in self._waiting.values():
             if waiting.due > now:

@@ -39,7 +39,7 @@ class Repetitions(Protocol):
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
-class Resending:
+class RetryRequestHandler:
     """Grants retry requests of recipients for one account. `load` must be called first for each batch of deliveries."""
 
     context: ShardContext

@@ -8,8 +8,8 @@ from coreapp.context import ShardContext
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers
 from coreapp.recovery.control_messages import ControlMessages
-from coreapp.recovery.recovering import Recovering
-from coreapp.recovery.resending import Resending
+from coreapp.recovery.recovering import UndecryptedReports
+from coreapp.recovery.resending import RetryRequestHandler
 from coreapp.recovery.sent_content import SentContents
 from coreapp.recovery.session_repair import Budget, SessionRepair
 from coreapp.sending.wiring import Sending
@@ -24,8 +24,8 @@ class Recovery:
     sent_contents: SentContents
     control_messages: ControlMessages
     session_repair: SessionRepair  # reacts to messages that we could not decrypt
-    resending: Resending  # repeats messages that recipients request again from us
-    recovering: Recovering  # service: messages that we requested again, reported if they do not arrive
+    resending: RetryRequestHandler  # repeats messages that recipients request again from us
+    recovering: UndecryptedReports  # service: messages that we requested again, reported if they do not arrive
 
 
 async def wire_recovery(
@@ -48,8 +48,8 @@ async def wire_recovery(
             context, encryption=encryption, preparation=media.preparation_queue, tracker=tracker
         ),
         session_repair=SessionRepair(peers.sessions, encryption, budget),
-        resending=Resending(
+        resending=RetryRequestHandler(
             context, contents, sessions=peers.sessions, encryption=encryption, tracker=tracker, budget=budget
         ),
-        recovering=Recovering(context, left),
+        recovering=UndecryptedReports(context, left),
     )

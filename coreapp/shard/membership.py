@@ -22,7 +22,7 @@ from tidings.config.env import SettingsError
 from tidings.storage import outages
 from tidings.storage.business import cross_shard_messages, layouts, nodes, numbers, shards, webapp_unreached
 from tidings.storage.business.layouts import Layout
-from tidings.storage.business.nodes import CoreappNode, NodeRecord, Replaced
+from tidings.storage.business.nodes import CoreappNode, NodeRecord, ProcessReplaced
 from tidings.storage.business.numbers import BusinessNumber
 from tidings.storage.business.shards import ShardState
 from tidings.storage.database import Connection, Database
@@ -86,8 +86,8 @@ def list_live(
 
 
 class CoreappMembership(Membership):
-    """Joins the installation, sends heartbeats, and leaves. `run` raises `Replaced` when another process takes the
-    name.
+    """Joins the installation, sends heartbeats, and leaves. `run` raises `ProcessReplaced` when another process takes
+    the name.
     """
 
     def __init__(self, database: Database, settings: Settings, address: Callable[[], str]) -> None:
@@ -118,7 +118,7 @@ class CoreappMembership(Membership):
         await self._database.commit(functools.partial(nodes.beat, node=self._node))
 
     def missed(self, error: Exception) -> None:
-        if isinstance(error, Replaced):
+        if isinstance(error, ProcessReplaced):
             log.error("membership.replaced", extra={"node": self._settings.node})
         if not outages.is_outage(error):
             raise error

@@ -130,8 +130,8 @@ class ShardNode:
         self._changes.on(changes.UPSTREAMS, self.numbers.load)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises `SettingsError` if another process of this name is alive, `Replaced` if one
-        takes the name later.
+        """Serve until `stop` is set. Raises `SettingsError` if another process of this name is alive, `ProcessReplaced`
+        if one takes the name later.
         """
         await self._database.persist(
             lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf

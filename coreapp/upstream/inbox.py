@@ -33,7 +33,7 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import MessageRow, Status
-from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.service_windows import UnreadMessage
 from tidings.storage.business.standins import StandIn
 from tidings.storage.business.upstream_ids import UpstreamId
 from tidings.wire import codes, core
@@ -53,7 +53,7 @@ class _Effects:
     standins: list[StandIn] = dataclasses.field(default_factory=list)
     moved: list[StandIn] = dataclasses.field(default_factory=list)
     last_message_at: dict[str, int] = dataclasses.field(default_factory=dict)
-    unread: list[Unread] = dataclasses.field(default_factory=list)
+    unread: list[UnreadMessage] = dataclasses.field(default_factory=list)
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
     downloads: list[Download] = dataclasses.field(default_factory=list)
     statuses: dict[str, Status] = dataclasses.field(default_factory=dict)
@@ -239,7 +239,7 @@ class UpstreamInbox:
         if isinstance(shown.content, InboundSystem) and not events.posts_number_changes(context):
             return
         effects.last_message_at[message.sender] = max(milliseconds, effects.last_message_at.get(message.sender, 0))
-        effects.unread.append(Unread(context.account, message.sender, message_id, milliseconds))
+        effects.unread.append(UnreadMessage(context.account, message.sender, message_id, milliseconds))
         if self.media.downloads.wants(shown):
             effects.downloads.append(self.media.downloads.make(message_id, message.sender, milliseconds, content))
             return

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard
-from tidings.egress.responses import Closed, EgressConnection, ReadCpuLimit, ResponseParser
+from tidings.egress.responses import ConnectionClosedEarly, EgressConnection, ReadCpuLimit, ResponseParser
 from tidings.egress.urls import Origin
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Poster:
             try:
                 await _post(kept, request)
                 return kept
-            except Closed as closed:
+            except ConnectionClosedEarly as closed:
                 if not closed.unused:
                     raise
         connection = await self._connect(origin)

@@ -25,15 +25,15 @@ from cli.traffic.shapes import NumberRange, RecipientIndexes, Shape
 from cli.traffic.target import LoginRefused, TrafficTarget
 from harness import polling
 from tidings.wire import tap
-from tidings.wire.tap import Copied
+from tidings.wire.tap import CopiedRequest
 
 NUMBERS = NumberRange(15550110000, 100)
 SECRET, NUMBER, OTHER = "the words of a person", "4917612345678", "4917612345679"
 
 
-def copied(body: dict[str, Any] | bytes, *, path: str = "/v1/messages", at: float = 1000.0) -> Copied:
+def copied(body: dict[str, Any] | bytes, *, path: str = "/v1/messages", at: float = 1000.0) -> CopiedRequest:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Copied(at, path, 201, 0.012, len(data), data)
+    return CopiedRequest(at, path, 201, 0.012, len(data), data)
 
 
 def text(to: str = NUMBER, words: str = SECRET) -> dict[str, Any]:

@@ -172,12 +172,14 @@ async def test_expired_rows_are_deleted_page_by_page_and_others_are_kept(
             connection, [job_errors.JobErrorChanges([*strays, JobError("new", 1, "overloaded", NOW)])]
         )
         for n in range(5):
-            await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, f"1{n}", f"old{n}", old)])
+            await service_windows.add_unread(
+                connection, [service_windows.UnreadMessage(BUSINESS, f"1{n}", f"old{n}", old)]
+            )
             await group_messages.add_unread(
                 connection, [group_messages.UnreadGroupMessage(f"g{n}", BUSINESS, "g", "1", old)]
             )
             await callbacks.mark_dead(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)], [b"\x01"])
-        await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, "1", "new", fresh)])
+        await service_windows.add_unread(connection, [service_windows.UnreadMessage(BUSINESS, "1", "new", fresh)])
         await group_messages.add_unread(
             connection, [group_messages.UnreadGroupMessage("new", BUSINESS, "g", "1", fresh)]
         )

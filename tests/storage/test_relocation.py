@@ -25,7 +25,7 @@ from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.business.tables import metadata
-from tidings.storage.business.undecrypted import Undecrypted
+from tidings.storage.business.undecrypted import UndecryptedMessage
 from tidings.storage.database import Connection, Database
 
 ACCOUNT, GROUP = "15550000000", "15550000000-1767225600"
@@ -70,7 +70,7 @@ async def fill(connection: Connection) -> None:
             for peer in PEERS
         ],
     )
-    await undecrypted.add(connection, [Undecrypted(f"u{peer}", 0, ACCOUNT, peer, NOW, NOW) for peer in PEERS])
+    await undecrypted.add(connection, [UndecryptedMessage(f"u{peer}", 0, ACCOUNT, peer, NOW, NOW) for peer in PEERS])
 
 
 async def move_all(database: Database) -> int:

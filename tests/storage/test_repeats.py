@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import messages, undecrypted
 from tidings.storage.business.messages import KeptMessage, MessageRow, Status
-from tidings.storage.business.undecrypted import Undecrypted
+from tidings.storage.business.undecrypted import UndecryptedMessage
 from tidings.storage.database import Database
 from tidings.storage.handset import sent as handset_sent
 from tidings.storage.handset.sent import SentRow
@@ -86,8 +86,8 @@ async def test_tens_of_thousands_of_contents_are_kept_and_found_at_once(database
 # Messages that recipients are requested to resend.
 
 
-def lost(id: str, due: int, *, shard: int = 0) -> Undecrypted:
-    return Undecrypted(id, shard, ME, ADA, 1_700_000_000_123, due, "trace")
+def lost(id: str, due: int, *, shard: int = 0) -> UndecryptedMessage:
+    return UndecryptedMessage(id, shard, ME, ADA, 1_700_000_000_123, due, "trace")
 
 
 async def test_awaited_messages_are_listed_by_due_time(database_factory: DatabaseFactory) -> None:

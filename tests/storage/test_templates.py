@@ -7,7 +7,7 @@ import dataclasses
 from tests.conftest import DatabaseFactory
 from tidings.storage import database_clock
 from tidings.storage.business import service_windows, template_events, templates
-from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.service_windows import UnreadMessage
 from tidings.storage.business.templates import TemplateRow
 
 ACCOUNT = "15550000000"
@@ -69,7 +69,9 @@ async def test_the_last_inbound_time_of_each_recipient_is_stored(database_factor
 
 async def test_unread_messages_up_to_the_named_one_of_a_recipient_are_listed(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
-    rows = [Unread(ACCOUNT, "1", f"m{n}", 100 + n // 2) for n in range(10)] + [Unread(ACCOUNT, "2", "o", 1)]
+    rows = [UnreadMessage(ACCOUNT, "1", f"m{n}", 100 + n // 2) for n in range(10)] + [
+        UnreadMessage(ACCOUNT, "2", "o", 1)
+    ]
     async with database.transaction() as connection:
         await service_windows.add_unread(connection, rows)
         await service_windows.add_unread(connection, rows)

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 import webapp.http.tap
 from cli.traffic import runs
 from tidings.wire import tap
-from tidings.wire.tap import Copied
+from tidings.wire.tap import CopiedRequest
 from webapp.http.tap import DROPPED, MAX_BUFFERED, Tap
 
 PATIENCE = 30.0
@@ -50,7 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_listener_gets_posted_requests_with_their_status(tmp_path: Path) -> None:
-    copies: asyncio.Queue[Copied] = asyncio.Queue()
+    copies: asyncio.Queue[CopiedRequest] = asyncio.Queue()
     path = tmp_path / "tap"
     async with tapping(path) as (_, client), runs.listening(path, copies.put_nowait):
         async with asyncio.timeout(PATIENCE):
@@ -72,7 +72,7 @@ async def test_requests_are_served_without_a_listener_and_after_its_disconnect(t
     path = tmp_path / "tap"
     async with tapping(path) as (_, client):
         assert (await client.post("/v1/messages", content=b"1")).status_code == 201
-        copies: asyncio.Queue[Copied] = asyncio.Queue()
+        copies: asyncio.Queue[CopiedRequest] = asyncio.Queue()
         async with runs.listening(path, copies.put_nowait), asyncio.timeout(PATIENCE):
             while copies.empty():
                 assert (await client.post("/v1/messages", content=b"2")).status_code == 201
@@ -104,7 +104,7 @@ async def test_a_listener_that_does_not_read_loses_copies_and_delays_no_request(
 async def test_a_listener_of_another_user_gets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    requested, copies, path = asyncio.Event(), asyncio.Queue[Copied](), tmp_path / "tap"
+    requested, copies, path = asyncio.Event(), asyncio.Queue[CopiedRequest](), tmp_path / "tap"
     own = webapp.http.tap._user_of
 
     def user_of(connected: socket.socket) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tidings.wire import connection as wire
 from tidings.wire import device
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 
 class Recorder:
@@ -258,7 +258,7 @@ async def test_connecting_to_a_closed_port_raises_os_error() -> None:
 
 
 async def test_unfinished_frames_are_bounded_and_the_oldest_is_disconnected(listen: Listen) -> None:
-    unfinished = Unfinished(limit=1000)
+    unfinished = IncompleteFrames(limit=1000)
     here, port = await listen(
         unfinished=unfinished, closing_frame=lambda text: device.Closing("bad_frame", detail=text)
     )
@@ -275,7 +275,7 @@ async def test_unfinished_frames_are_bounded_and_the_oldest_is_disconnected(list
 
 async def deaf_peer(listen: Listen) -> tuple[Recorder, socket.socket]:
     """Return a held connection, and the socket of its peer, which reads nothing."""
-    here, port = await listen(unfinished=Unfinished())
+    here, port = await listen(unfinished=IncompleteFrames())
     deaf = socket.create_connection(("127.0.0.1", port))
     await here.is_up.wait()
     while not here.connection.is_held:
@@ -310,7 +310,7 @@ async def test_the_connection_itself_checks_whether_its_peer_reads(
 
 
 async def test_frames_per_event_loop_iteration_are_limited_and_all_arrive(listen: Listen) -> None:
-    here, port = await listen(unfinished=Unfinished())
+    here, port = await listen(unfinished=IncompleteFrames())
     turns: list[int] = []
 
     def count() -> None:

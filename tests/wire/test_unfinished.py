@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 
 class Sender:
@@ -17,7 +17,7 @@ class Sender:
 
 
 def test_the_oldest_unfinished_frame_is_dropped_at_the_limit() -> None:
-    unfinished, senders = Unfinished(limit=100), [Sender() for _ in range(4)]
+    unfinished, senders = IncompleteFrames(limit=100), [Sender() for _ in range(4)]
     for now, sender in enumerate(senders[:3]):
         unfinished.keep(sender, 30, now, is_new=True)
     # Its frame is complete, and the next one has started.
@@ -28,7 +28,7 @@ def test_the_oldest_unfinished_frame_is_dropped_at_the_limit() -> None:
 
 
 def test_receiving_more_of_a_frame_does_not_extend_its_deadline() -> None:
-    unfinished, slow, late = Unfinished(seconds=30), Sender(), Sender()
+    unfinished, slow, late = IncompleteFrames(seconds=30), Sender(), Sender()
     unfinished.keep(slow, 10, 0, is_new=True)
     unfinished.keep(late, 10, 20, is_new=True)
     unfinished.keep(slow, 20, 29, is_new=False)
@@ -44,7 +44,7 @@ def test_receiving_more_of_a_frame_does_not_extend_its_deadline() -> None:
 
 
 def test_time_while_reading_is_paused_does_not_count() -> None:
-    unfinished, sender = Unfinished(seconds=30), Sender()
+    unfinished, sender = IncompleteFrames(seconds=30), Sender()
     unfinished.keep(sender, 10, 0, is_new=True)
     sender.is_held = True
     unfinished.check(40)

@@ -31,7 +31,7 @@ def start_as_initiator(
     remote_registration_id: int,
     initiation: session_setup.Initiation,
     signed_prekey: bytes,
-    pending: state.Pending,
+    pending: state.PendingSetUp,
     *,
     pq: bool,
 ) -> tuple[state.SendingHalf, state.ReceivingHalf]:

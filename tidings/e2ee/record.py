@@ -67,7 +67,7 @@ class SessionRecord:
         if existing is not None and existing.remote_identity != bundle.identity_key:
             raise errors.UntrustedIdentity(bundle.identity_key)
         initiation = session_setup.initiate(own, bundle)
-        pending = state.Pending(
+        pending = state.PendingSetUp(
             registration_id,
             bundle.prekey_id,
             bundle.signed_prekey_id,

@@ -104,7 +104,7 @@ class SendingHalf:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Pending:
+class PendingSetUp:
     """Fields of each PreKeySignalMessage, kept until the first message of the peer is received."""
 
     registration_id: int  # our own
@@ -122,7 +122,7 @@ class ReceivingHalf:
     ratchet: curve.KeyPair  # pair of the sending half's ratchet key (DHs)
     root_key: bytes  # 32 bytes (RK)
     base_key: bytes  # 33 typed bytes; identifies the session
-    pending: Pending | None
+    pending: PendingSetUp | None
     receiving_chains: list[
         tuple[bytes, chains.ReceivingChain]
     ]  # (their ratchet key, 33 typed bytes, chain), oldest first
@@ -205,7 +205,7 @@ class ReceivingHalf:
             if flags & _PENDING_KYBER:
                 ciphertext = blob[position : position + kem.CIPHERTEXT_LENGTH]
                 position += kem.CIPHERTEXT_LENGTH
-            pending = Pending(
+            pending = PendingSetUp(
                 registration_id,
                 prekey_id if flags & _PENDING_PREKEY else None,
                 signed_id,

@@ -45,7 +45,7 @@ class BadResponse(ConnectionError):
     """The peer sent no response of HTTP/1.1, or one beyond the limits."""
 
 
-class Closed(BadResponse):
+class ConnectionClosedEarly(BadResponse):
     """The peer closed the connection before its response."""
 
     def __init__(self, *, unused: bool) -> None:
@@ -78,10 +78,10 @@ class ResponseParser:
 
     def end(self) -> None:
         """Record that the connection was closed, which is the end of a response whose head is complete. Raises
-        `Closed` before that.
+        `ConnectionClosedEarly` before that.
         """
         if not self.is_headed:
-            raise Closed(unused=not self.size)
+            raise ConnectionClosedEarly(unused=not self.size)
         self.is_complete = True
 
     def feed(self, data: bytes) -> None:
@@ -294,10 +294,11 @@ class EgressConnection(asyncio.Protocol):
         """Send a request, and read its response up to the end of its head and further to its end or beyond `limit`
         bytes.
 
-        Raises `BadResponse`, `Closed` and other `OSError`s. A response that breaks off after its head raises nothing.
+        Raises `BadResponse`, `ConnectionClosedEarly` and other `OSError`s. A response that breaks off after its head
+        raises nothing.
         """
         if not self.is_usable:
-            raise Closed(unused=True)
+            raise ConnectionClosedEarly(unused=True)
         await self.send(request)
         parser = self.parser
         while not parser.is_complete and not (parser.is_headed and (self.is_lost or parser.size > limit)):

@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"[0-9a-fA-F]{8}[0-9a-fA-F-]*|\d{5,}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Suppressed:
+class SuppressedLines:
     """Lines about one event and error that were not written in a period."""
 
     event: str
@@ -73,7 +73,7 @@ class RepeatLimit:
         """Return whether lines of this period were suppressed."""
         return any(count > LINES for errors in self._lines.values() for count in errors.values())
 
-    def due(self) -> Sequence[Suppressed]:
+    def due(self) -> Sequence[SuppressedLines]:
         """Begin a new period if the last one is over. Returns what was suppressed in the last one."""
         now = self._now()
         if now < self._ends:
@@ -81,11 +81,11 @@ class RepeatLimit:
         self._ends = now + PERIOD
         return self.take()
 
-    def take(self) -> Sequence[Suppressed]:
+    def take(self) -> Sequence[SuppressedLines]:
         """Return what was suppressed in this period, and count from zero."""
         lines, self._lines = self._lines, {}
         return [
-            Suppressed(event, error, count - LINES)
+            SuppressedLines(event, error, count - LINES)
             for event, errors in lines.items()
             for error, count in errors.items()
             if count > LINES
@@ -196,7 +196,7 @@ class LineHandler(logging.Handler):
             self.release()
         super().close()
 
-    def _report(self, suppressed: Iterable[Suppressed]) -> None:
+    def _report(self, suppressed: Iterable[SuppressedLines]) -> None:
         for entry in suppressed:
             self._put(
                 _notice("log.lines_suppressed", suppressed=entry.event, lines=entry.lines, **_error_field(entry.error))

@@ -23,7 +23,7 @@ from tidings.net.socket_server import SocketServer
 from tidings.net.tls import HANDSHAKE_SECONDS
 from tidings.net.tls_server import Handshakes, TlsServer
 from tidings.wire.decoding import UNREADABLE
-from tidings.wire.unfinished import Unfinished
+from tidings.wire.unfinished import IncompleteFrames
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
     turn: dataclasses.InitVar[int | None] = None  # frames handled per event-loop iteration; None for the default
     # Tracker of incomplete frames of all served connections. With it, nothing is read while the peer does not read;
     # only one side may do so, or both could wait for each other.
-    unfinished: Unfinished | None = None
+    unfinished: IncompleteFrames | None = None
     is_open: bool = dataclasses.field(default=False, init=False)
     last_received: float = dataclasses.field(default=0.0, init=False)
     # Number of writes. A frame queued before a write has been passed to the transport after it.
@@ -412,7 +412,7 @@ async def listen(
     max_write_buffer: int = MAX_WRITE_BUFFER,
     closing_frame: Callable[[str], msgspec.Struct] | None = None,
     linger: float = LINGER,
-    unfinished: Unfinished | None = None,
+    unfinished: IncompleteFrames | None = None,
 ) -> asyncio.Server | SocketServer:
     """Serve connections, each with its own handler. Raises `OSError` when the port is taken.
 

@@ -9,7 +9,7 @@ MAX_BODY = 64 * 1024
 LENGTH = 4  # bytes of the length before each record
 
 
-class Copied(msgspec.Struct, array_like=True):
+class CopiedRequest(msgspec.Struct, array_like=True):
     """One request that was answered."""
 
     at: float  # Unix seconds at which the request started
@@ -21,10 +21,10 @@ class Copied(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Copied).decode
+decode = msgspec.msgpack.Decoder(CopiedRequest).decode
 
 
-def framed(copied: Copied) -> bytes:
+def framed(copied: CopiedRequest) -> bytes:
     """Return one record with its length in front."""
     data = _encode(copied)
     return len(data).to_bytes(LENGTH, "big") + data

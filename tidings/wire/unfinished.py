@@ -19,7 +19,7 @@ class UnfinishedConnection(Protocol):
         """Close the connection, and drop the incomplete frame."""
 
 
-class Unfinished:
+class IncompleteFrames:
     """Incomplete frames by connection, the oldest first.
 
     When they exceed `limit` bytes together, the connection with the oldest one is given up. A peer that sends each

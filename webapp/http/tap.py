@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.aio.service import wait_for
 from tidings.wire import tap
-from tidings.wire.tap import Copied
+from tidings.wire.tap import CopiedRequest
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +124,9 @@ class Tap(asyncio.Protocol):
             await app(scope, receive_copied, send_copied)
         finally:
             body = b"".join(parts) if size <= tap.MAX_BODY else b""
-            self._pass_on(Copied(at, scope["path"], status, time.perf_counter() - began, size, body))
+            self._pass_on(CopiedRequest(at, scope["path"], status, time.perf_counter() - began, size, body))
 
-    def _pass_on(self, copied: Copied) -> None:
+    def _pass_on(self, copied: CopiedRequest) -> None:
         transport = self._transport
         if transport is None or transport.is_closing() or transport.get_write_buffer_size() > MAX_BUFFERED:
             DROPPED.inc()

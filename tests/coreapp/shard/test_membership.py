@@ -14,7 +14,7 @@ from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tidings.config.env import SettingsError
 from tidings.storage.business import leases, nodes
-from tidings.storage.business.nodes import CoreappNode, NodeRecord, Replaced
+from tidings.storage.business.nodes import CoreappNode, NodeRecord, ProcessReplaced
 from tidings.storage.business.shards import ShardState
 
 
@@ -64,7 +64,7 @@ async def test_a_process_whose_name_was_taken_raises_replaced(world: World) -> N
     first = membership(world, "one", "127.0.0.1:1")
     await first.join(asyncio.Event())
     await membership(world, "one", "127.0.0.1:1").join(asyncio.Event())
-    with pytest.raises(Replaced, match="one"):
+    with pytest.raises(ProcessReplaced, match="one"):
         await first.run(asyncio.Event())
 
 

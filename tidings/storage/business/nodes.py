@@ -34,7 +34,7 @@ table = metadata.table(
 MISSED, MARGIN = 2.5, 0.5
 
 
-class Replaced(Exception):
+class ProcessReplaced(Exception):
     """Another process has started under the name of this one."""
 
 
@@ -124,7 +124,7 @@ async def join(connection: AsyncConnection, node: CoreappNode) -> None:
 
 
 async def beat(connection: AsyncConnection, node: CoreappNode) -> None:
-    """Record a heartbeat. Raises `Replaced`."""
+    """Record a heartbeat. Raises `ProcessReplaced`."""
     beaten = await connection.execute(
         table.update()
         .where(table.c.node == node.name, table.c.incarnation == node.incarnation)
@@ -133,7 +133,7 @@ async def beat(connection: AsyncConnection, node: CoreappNode) -> None:
     if beaten.rowcount == 1:
         return
     if await find(connection, node.name) is not None:
-        raise Replaced(f"another Coreapp has started under the name {node.name}")
+        raise ProcessReplaced(f"another Coreapp has started under the name {node.name}")
     # The row was deleted because the process was silent for too long.
     await join(connection, node)
 

@@ -30,7 +30,7 @@ threads = metadata.table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadMessage:
     """Message of a recipient that the business has not marked as read."""
 
     account: Annotated[str, types.key(20)]
@@ -40,7 +40,7 @@ class Unread:
 
 
 unread = metadata.table_of(
-    Unread,
+    UnreadMessage,
     "unread_messages",
     sa.Index("unread_messages_by_time", "account", "received_at"),
     key=("account", "peer", "id"),
@@ -61,7 +61,7 @@ async def list_last_message_at(connection: AsyncConnection, account: str, peers:
     return dict(await select_paged(connection, query, "peers", peers))
 
 
-async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) -> None:
+async def add_unread(connection: AsyncConnection, messages: Sequence[UnreadMessage]) -> None:
     """Add new messages as unread. Existing ones stay unchanged."""
     await add_rows(connection, unread, messages)
 

@@ -19,7 +19,7 @@ from tidings.storage.database import any_of, delete_listed, save_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Undecrypted:
+class UndecryptedMessage:
     """Message that was requested again, or number of further undecryptable messages of one sender."""
 
     # Id of the message, or of the count.
@@ -36,13 +36,13 @@ class Undecrypted:
     counted: int = 0
 
 
-table = metadata.table_of(Undecrypted, "undecrypted_messages", key=("id",))
+table = metadata.table_of(UndecryptedMessage, "undecrypted_messages", key=("id",))
 
 
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
-async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> None:
+async def add(connection: AsyncConnection, messages: Sequence[UndecryptedMessage]) -> None:
     """Add rows. Of existing ones only the count is changed."""
     await save_rows(connection, table, messages, ("counted",))
 
@@ -52,7 +52,7 @@ async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
     await delete_listed(connection, _DELETE, "ids", ids)
 
 
-async def list_all(connection: AsyncConnection, shard: int) -> Sequence[Undecrypted]:
+async def list_all(connection: AsyncConnection, shard: int) -> Sequence[UndecryptedMessage]:
     """List the rows of a shard, first due first; a new owner starts from this list."""
     rows = await connection.execute(sa.select(table).where(table.c.shard == shard).order_by(table.c.due_at, table.c.id))
-    return [Undecrypted(*row) for row in rows]
+    return [UndecryptedMessage(*row) for row in rows]

@@ -28,7 +28,7 @@ NO_REMOVAL = "the Cloud API cannot remove a two-step PIN: set another one, or tu
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Requested:
+class CodeRequestResult:
     """Result of a code request."""
 
     display_name: str  # display name of the number
@@ -68,7 +68,7 @@ class RegistrationService:
         self._coreapps = coreapps
         self._hasher = hasher
 
-    async def request_code(self, caller: Caller, request: CodeRequest) -> Requested:
+    async def request_code(self, caller: Caller, request: CodeRequest) -> CodeRequestResult:
         """Request a registration code for the number, unless the number is registered already.
 
         Raises `InvalidRequest`, and the errors of the Coreapp link.
@@ -76,13 +76,13 @@ class RegistrationService:
         _check_number(caller, request.cc, request.phone_number)
         name = certificate.display_name(request.cert) or caller.account
         if await self._is_registered(caller):
-            return Requested(name, registered=True)
+            return CodeRequestResult(name, registered=True)
         await self._check_pin(caller, request.pin)
         pin = request.pin or ""
         owner = self._coreapps.of(caller.account)
         await owner.call_primary(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
         log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
-        return Requested(name, registered=False)
+        return CodeRequestResult(name, registered=False)
 
     async def send_code(self, caller: Caller) -> None:
         """Have the network send a code to the caller's number, unless it is registered already.
