@@ -1,22 +1,22 @@
 """Errors of the device API's client, named by what is wrong.
 
 ClientError
-├── NetworkUnavailable           unreachable, overloaded, or an invalid response: wait, then retry
-│   ├── NetworkUnreached  the request was not sent, so nothing was done: retry likewise
-│   ├── NetworkTimeout     no response in time: whether the request was carried out is not known
-│   └── NetworkFull       no room for another file: retry much later
-├── FileLost              ask the sender to send the file again
-├── FileChanged           nothing of it is on the network: check the file, then send it again
-└── NetworkRefusal        the same request would be refused again: see reason and detail
-    ├── Unauthorized      register the number (again), or correct the registration key
+├── NetworkUnavailable        unreachable, overloaded, or an invalid response: wait, then retry
+│   ├── NetworkUnreached      the request was not sent, so nothing was done: retry likewise
+│   ├── NetworkTimeout        no response in time: whether the request was carried out is not known
+│   └── NetworkFull           no room for another file: retry much later
+├── FileLost                  ask the sender to send the file again
+├── FileChanged               nothing of it is on the network: check the file, then send it again
+└── NetworkRefusal            the same request would be refused again: see reason and detail
+    ├── Unauthorized          register the number (again), or correct the registration key
     │   └── NumberOfBusiness  name a person's number
-    ├── WrongCode         request another code
-    ├── LockedNumber      name the PIN of the number's registration lock, with the same code
-    ├── WrongPin          name the right PIN, with the same code
-    ├── TooSoon           use the code that was sent before, or wait
-    ├── StaleEpoch        another program is this device now: stop, and leave the device to it
-    ├── NoSuchGroup       choose a group that the device is in, or correct the code
-    └── NotAdmin          ask an admin of the group
+    ├── WrongCode             request another code
+    ├── LockedNumber          name the PIN of the number's registration lock, with the same code
+    ├── WrongPin              name the right PIN, with the same code
+    ├── TooSoon               use the code that was sent before, or wait
+    ├── StaleEpoch            another program is this device now: stop, and leave the device to it
+    ├── NoSuchGroup           choose a group that the device is in, or correct the code
+    └── NotAdmin              ask an admin of the group
 """
 
 from __future__ import annotations

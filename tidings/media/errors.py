@@ -1,12 +1,12 @@
 """Errors about files.
 
 MediaError
-├── UnusableType  the type is not accepted, or the bytes are not of it
-├── FileTooLarge  the file is over the limit
-├── FileEmpty     the file is empty
-├── DiskFull      the disk is full, or nearly: the operator has to free space
-├── StoreUnavailable     the file store is not mounted, or cannot be reached: try again; also an `OSError`
-└── FileGone      the row exists and the file does not: it has to be uploaded again
+├── UnusableType      the type is not accepted, or the bytes are not of it
+├── FileTooLarge      the file is over the limit
+├── FileEmpty         the file is empty
+├── DiskFull          the disk is full, or nearly: the operator has to free space
+├── StoreUnavailable  the file store is not mounted, or cannot be reached: try again; also an `OSError`
+└── FileGone          the row exists and the file does not: it has to be uploaded again
 """
 
 from __future__ import annotations

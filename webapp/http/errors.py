@@ -3,7 +3,7 @@
     APIError
     ├── InvalidRequest            400, or by its code: the request is wrong and will stay wrong
     │   ├── BodyTooLarge          413
-    │   ├── RequestTooLarge      413: the request needs a call that is larger than a Coreapp accepts
+    │   ├── RequestTooLarge       413: the request needs a call that is larger than a Coreapp accepts
     │   ├── UnknownPath           404
     │   ├── MethodNotAllowed      405
     │   ├── WrongHost             421: `Host` is none of the configured names
@@ -15,15 +15,15 @@
     ├── NameTaken                 500, as in the On-Premises API: a user of that name exists
     ├── PasswordChangeRequired    403: log in again with `new_password`
     ├── RateLimitExceeded         429
-    ├── ResponsePending             409: the first request with this idempotency key has no response yet
+    ├── ResponsePending           409: the first request with this idempotency key has no response yet
     ├── Overloaded                503: a backlog is full
     ├── CoreappRefused            by its code: the Coreapp understood and refused
-    ├── CoreappUnavailable               500: a request was sent and no response came, so whether it was done is unknown
+    ├── CoreappUnavailable        500: a request was sent and no response came, so whether it was done is unknown
     │   └── CoreappUnreachable    503: no connection to a Coreapp, so nothing was sent and nothing was done
     ├── InducedFailure            by the test that requested it, or by its code
     ├── FileDamaged               500
-    ├── FilesUnavailable                 503: the file store of the installation cannot be reached now
-    ├── DatabaseUnavailable              503: the database cannot be reached or hangs, and nothing was done
+    ├── FilesUnavailable          503: the file store of the installation cannot be reached now
+    ├── DatabaseUnavailable       503: the database cannot be reached or hangs, and nothing was done
     ├── DatabaseFailed            500: the database refused, or failed when something may have been done
     └── Unexpected                500: a defect in Tidings
 
