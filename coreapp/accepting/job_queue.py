@@ -1,8 +1,10 @@
 """Job queue of one shard: accepts messages, and resumes jobs that a crash interrupted.
 
 A message passes through stages. Each stage is a value made by the previous one, so no step can be skipped or reordered:
-`_Draft` (encrypted, or sealed until it can be encrypted), `_Queued` (in the journal, with its position before all
-messages that are accepted later) and `_Stored` (on disk, so that the response and the message may be sent).
+
+- `_Draft`: encrypted, or sealed until it can be encrypted
+- `_Queued`: in the journal, with its position before all messages that are accepted later
+- `_Stored`: on disk, so that the response and the message may be sent
 """
 
 from __future__ import annotations

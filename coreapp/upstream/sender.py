@@ -1,8 +1,8 @@
 """Sending of jobs through the Cloud API: translated, posted in the order of each recipient, and ended by the outcome.
 
-A job is committed as `POSTED` before its post begins, because the Cloud API would send a repeated post twice. If the
-outcome of a post is unknown, as for a job that an earlier owner left as `POSTED`, it is settled by a status of the
-message, or by the end of a wait.
+A job is committed as `POSTED` before its post begins, because the Cloud API would send a repeated post twice. The
+outcome of a post may be unknown, as for a job that an earlier owner left as `POSTED`. The job then waits for a status
+of its message, for a limited time.
 """
 
 from __future__ import annotations

@@ -58,9 +58,11 @@ async def upload(
     """Upload a file of `size` bytes; return its pointer and its expiry in Unix milliseconds.
 
     The file is read from its current position, and closed. Each call generates a new key, so a call can be repeated
-    whatever became of the one before. Raises `FileChanged` when the file is shorter, longer or has another hash than
-    expected, in which case the network keeps nothing of it; `NetworkUnavailable`, `NetworkFull`, `NetworkRefusal`;
-    `OSError` when the file cannot be read; and whatever `open_file` raises.
+    whatever became of the one before.
+
+    Raises `FileChanged` when the file does not have the expected size or hash: the network then keeps nothing of it.
+    Raises `NetworkUnavailable`, `NetworkFull`, `NetworkRefusal`, `OSError` when the file cannot be read, and the errors
+    of `open_file`.
 
     open_file: opens the file; for a local file `reading.local` makes it from a function that opens the file
     size:      bytes

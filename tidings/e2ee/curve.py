@@ -38,9 +38,9 @@ _IDENTIFYING_SCALAR: Final = bytes(range(32))
 def identify(public: bytes) -> bytes:
     """Return 32 bytes that are equal for public keys that agree on the same secrets.
 
-    A point of small order can be added to a public key without a change of any secret that is agreed with it (RFC 7748
-    section 6.1), so each key has seven others with the same effect. Takes 46 µs, and is cached, because a first message
-    is looked up, checked and accepted by it.
+    Adding a point of small order to a public key changes no secret that is agreed with it (RFC 7748 section 6.1). So
+    each key has seven others with the same effect. Takes 46 µs, and is cached, because a first message is looked up,
+    checked and accepted by it.
 
     Raises InvalidKey on a malformed public key and on a point of small order.
     """

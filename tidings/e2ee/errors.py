@@ -6,8 +6,8 @@ E2EEError
 │   └── OverBudget            likewise: on a new session the message is cheap
 ├── DuplicateMessage          acknowledge it again, show nothing
 ├── NoSession                 set a session up first; for a group, get or make a sender key
-│   ├── UnknownPreKey         our private pre-key is gone: answer with a session of our own
-│   ├── KnownBaseKey          the session was opened before and is gone: answer with a session of our own
+│   ├── UnknownPreKey         our private pre-key is gone: respond with a session of our own
+│   ├── KnownBaseKey          the session was opened before and is gone: respond with a session of our own
 │   └── TooManySetUps         likewise, until stored base keys expire with their signed pre-key
 ├── UntrustedIdentity         ask whether the new identity is wanted, then start with no existing record
 ├── InvalidKey                discard the bundle or the key

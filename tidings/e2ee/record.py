@@ -105,9 +105,13 @@ class SessionRecord:
         the sessions of `existing` in its archive; `existing` is not changed. Nothing has authenticated yet: store the
         record and delete the one-time pre-key only after `decrypt` has returned.
 
-        Raises UnknownPreKey when a pre-key that the message names is not the given one; UntrustedIdentity when
-        `existing` has another identity (to trust it, call again with None); PostQuantumRequired for a version 3 message
-        when `require_pq`, or when `existing` ever used version 4 without `allow_downgrade`; InvalidMessage.
+        Raises:
+
+        - UnknownPreKey when a pre-key that the message names is not the given one
+        - UntrustedIdentity when `existing` has another identity (to trust it, call again with None)
+        - PostQuantumRequired for a version 3 message when `require_pq`, or when `existing` ever used version 4 without
+          `allow_downgrade`
+        - InvalidMessage
         """
         if existing is not None:
             if existing.remote_identity != message.identity_key:

@@ -179,7 +179,7 @@ class ConnectionLimiter:
         self.release_bytes(admitted)
         if admitted.slot is not None:
             self._arrivals.refund(admitted.host, self._arrival)
-            self._arrivals.know(admitted.host)
+            self._arrivals.mark_known(admitted.host)
             self._unauthenticated.mark_authenticated(admitted.slot)
             admitted.slot = None
             UNAUTHENTICATED.set(len(self._unauthenticated))

@@ -131,9 +131,9 @@ class UnauthenticatedClients:
     """Unauthenticated connections, and token buckets for the work that is done for them.
 
     An address is one of IPv4 or a /64 of IPv6. Once one of its connections has logged in, it is known for an hour.
-    Known addresses use separate slots, as many as there are for all unknown addresses together, and each has a bucket
-    as large as that of all unknown addresses, so that unknown clients cannot lock it out. When all slots are in use,
-    the oldest connection gives its slot to the next one, unless all of them are busy or younger than a second.
+    Unknown clients cannot lock known addresses out: these have separate slots, as many as all unknown addresses have
+    together, and each has a bucket as large as that of all unknown addresses. When all slots are in use, the oldest
+    connection gives its slot to the next one, unless all of them are busy or younger than a second.
     """
 
     clock: Clock
@@ -206,9 +206,9 @@ class UnauthenticatedClients:
     def mark_authenticated(self, slot: UnauthenticatedConnection) -> None:
         """Record that the connection has logged in: its slot is released, and its address is known."""
         self.release(slot)
-        self.know(slot.key)
+        self.mark_known(slot.key)
 
-    def know(self, host: str) -> None:
+    def mark_known(self, host: str) -> None:
         """Record a login from this address."""
         self._known.put(key_of(host), self.clock.monotonic() + KNOWN)
 

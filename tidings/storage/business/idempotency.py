@@ -1,8 +1,8 @@
 """Idempotency keys: the request for which a user first used each key, and its result.
 
 A key belongs to a user. Programs before business revision 0028 know one form of a key only, which all users of an
-account share. While such programs may run together with this one, a use is stored in the shared form, with its user,
-unless another user has the key already; then it is stored in the user's own form (docs/decisions/0044).
+account share. While such programs may run together with this one, a use is stored in the shared form, with its user.
+If another user has the key already, it is stored in the user's own form instead (docs/decisions/0044).
 """
 
 from __future__ import annotations

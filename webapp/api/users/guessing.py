@@ -1,9 +1,9 @@
 """Limits on password checks by token buckets, which are consumed before anything is hashed.
 
-A check counts as that of an unauthenticated client or of a familiar one. A familiar client is an address from
-which that user has logged in before. Unauthenticated clients share a bucket per account and a bucket per address
-(both in the database, shared by all Webapps), and one bucket for all of them at this Webapp, which bounds its CPU
-time. Familiar clients have separate buckets, which unauthenticated clients cannot exhaust.
+An address is familiar if that user has logged in from it before. Checks from unfamiliar addresses consume a token of
+three buckets: of the account and of the address, both in the database for all Webapps, and of all unfamiliar addresses
+of this Webapp, which bounds its CPU time. Familiar addresses have separate buckets, which checks from others cannot
+exhaust.
 """
 
 from __future__ import annotations
