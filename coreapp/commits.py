@@ -1,8 +1,8 @@
 """Shared transactions: the changes of all shards of a process that wait for a commit go into the next one.
 
 A small transaction costs as much CPU as 50 rows, whichever shards the rows belong to. Each shard has a lane, whose
-changes are committed in their order. When a shared transaction fails, each lane commits its own changes by itself, so
-that a lost lease or a refused row concerns no other shard, and a shard that waits for a lock delays the others once.
+changes are committed in their order. When a shared transaction fails, each lane commits its own changes by itself. So
+a lost lease or a refused row concerns no other shard, and a shard that waits for a lock delays the others once.
 """
 
 from __future__ import annotations

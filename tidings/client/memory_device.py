@@ -1,8 +1,10 @@
 """Complete device whose keys and sessions are in memory only, for tools and trials.
 
-Its state is lost when the process ends. A device that must not lose anything stores its identity, keys and token on
-disk before it registers, each session before a ciphertext of it is sent or its delivery is acknowledged, and every
-envelope until it is accepted.
+Its state is lost when the process ends. A device that must not lose anything stores on disk:
+
+- its identity, keys and token, before it registers
+- each session, before a ciphertext of it is sent or its delivery is acknowledged
+- every envelope, until it is accepted
 """
 
 from __future__ import annotations
