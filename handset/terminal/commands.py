@@ -7,10 +7,10 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from handset import answers, composing
-from handset.answers import InvalidAnswer
+from handset import composing, user_input
 from handset.composing import Content
 from handset.reading import ReplyChoice
+from handset.user_input import InvalidInput
 
 
 class CommandUsageError(ValueError):
@@ -46,7 +46,7 @@ def _usage(text: str) -> Iterator[None]:
     """Report an invalid answer by the use of its command."""
     try:
         yield
-    except InvalidAnswer:
+    except InvalidInput:
         raise CommandUsageError(text) from None
 
 
@@ -65,26 +65,26 @@ def _pick(argument: str, peer: str, thread: Thread) -> Content:
 def _location(argument: str, peer: str, thread: Thread) -> Content:
     words = [*argument.replace(",", " ").split(None, 2), "", "", ""]
     with _usage("Use /location LATITUDE LONGITUDE [NAME], like /location 48.2082 16.3738 Stephansplatz."):
-        return answers.location(words[0], words[1], words[2].strip())
+        return user_input.location(words[0], words[1], words[2].strip())
 
 
 def _react(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.newest:
         raise CommandUsageError("There is no message to react to.")
     with _usage("Use /react EMOJI; without one it removes a reaction."):
-        return answers.reaction(thread.newest, argument)
+        return user_input.reaction(thread.newest, argument)
 
 
 def _contact(argument: str, peer: str, thread: Thread) -> Content:
     name, _, phone = argument.rpartition(" ")
     with _usage("Use /contact NAME NUMBER, like /contact Ada Lovelace +15550100001."):
-        return answers.contact(name.strip(), phone)
+        return user_input.contact(name.strip(), phone)
 
 
 def _order(argument: str, peer: str, thread: Thread) -> Content:
     catalog, *products = argument.split() or [""]
     with _usage("Use /order CATALOGUE PRODUCT …"):
-        return answers.order(catalog, collections.Counter(products))
+        return user_input.order(catalog, collections.Counter(products))
 
 
 def _reply(argument: str, peer: str, thread: Thread) -> Content:
@@ -102,24 +102,24 @@ def _forward(argument: str, peer: str, thread: Thread) -> Content:
 def _about(argument: str, peer: str, thread: Thread) -> Content:
     words = [*argument.split(None, 2), "", "", ""]
     with _usage("Use /about CATALOGUE PRODUCT TEXT."):
-        return answers.about_product(words[2], thread.newest, peer, catalog=words[0], product=words[1])
+        return user_input.about_product(words[2], thread.newest, peer, catalog=words[0], product=words[1])
 
 
 def _ad(argument: str, peer: str, thread: Thread) -> Content:
     url, _, text = argument.partition(" ")
     with _usage("Use /ad URL TEXT, like /ad https://example.com/ad Tell me more."):
-        return answers.from_advertisement(url, text.strip())
+        return user_input.from_advertisement(url, text.strip())
 
 
 def _form(argument: str, peer: str, thread: Thread) -> Content:
     with _usage('Use /form JSON, like /form {"name": "Ada"}.'):
-        content = answers.form(argument)
+        content = user_input.form(argument)
     return composing.answering(content, thread.newest, peer) if thread.newest else content
 
 
 def _number(argument: str, peer: str, thread: Thread) -> Content:
     with _usage("Use /number NUMBER, like /number +15550100002."):
-        return answers.new_number(argument)
+        return user_input.new_number(argument)
 
 
 def _unknown(argument: str, peer: str, thread: Thread) -> Content:

@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from handset import errors
-from handset.answers import InvalidAnswer
+from handset.user_input import InvalidInput
 from handset.web import conversation, entry, files, live, numbers, sessions, settings_page, strings
 from handset.web.sessions import PageSession
 from handset.web.site import NO_SESSION, ROOT, Handler, HandsetRequest, PageFailure, Site, sentence
@@ -110,7 +110,7 @@ class HandsetApp:
             return _problem(page, 400, strings.NOT_CSRF)
         except errors.UnknownPhone as error:
             return _problem(page, 404, sentence(error))
-        except InvalidAnswer as error:
+        except InvalidInput as error:
             return _problem(page, 422, sentence(error))
         except ClientError as error:
             return _problem(page, 422, sentence(error))

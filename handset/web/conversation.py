@@ -10,10 +10,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from handset import answers, composing, errors, message_parts, own_number, reading
-from handset.answers import InvalidAnswer
+from handset import composing, errors, message_parts, own_number, reading, user_input
 from handset.composing import Content
 from handset.message_parts import ChoicePart
+from handset.user_input import InvalidInput
 from handset.web import outgoing, recorder, strings, view
 from handset.web.phones import OpenPhone
 from handset.web.site import HandsetRequest, PageFailure, whole_number
@@ -124,7 +124,7 @@ async def send(page: HandsetRequest) -> Response:
         answered = await view.find(phone, whole_number(page.field("answer")), chat)
         content = await outgoing.compose(page, phone, chat, answered[0] if answered is not None else None)
         await phone.send(chat, content)
-    except (InvalidAnswer, ClientError) as error:
+    except (InvalidInput, ClientError) as error:
         status = 503 if isinstance(error, NetworkUnavailable | errors.NotStored) else 422
         return await show(page, strings.NOT_SENT.format(reason=error), status)
     return _back(page, chat)
@@ -145,7 +145,7 @@ async def act(page: HandsetRequest) -> Response:
             return page.redirect(f"/{phone.number}/chats/{chat}?did={row.position}.{index}#m{row.position}")
         content = composing.answering(dict(picked), row.id, row.author)
     elif action == "react":
-        content = answers.reaction(row.id, argument or page.field("emoji"))
+        content = user_input.reaction(row.id, argument or page.field("emoji"))
     elif action == "delete" and row.author == phone.number:
         content = composing.deleted(row.id)
     else:
@@ -178,7 +178,7 @@ async def send_form(page: HandsetRequest) -> Response:
     for n in range(EXTRA_FIELDS):
         if name := page.field(f"name {n}"):
             filled[name] = page.field(f"value {n}")
-    content = answers.form(json.dumps(filled, ensure_ascii=False))
+    content = user_input.form(json.dumps(filled, ensure_ascii=False))
     await phone.send(chat, composing.answering(content, row.id, row.author))
     return _back(page, chat)
 

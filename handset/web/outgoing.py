@@ -12,10 +12,10 @@ from typing import IO
 
 from starlette.datastructures import UploadFile
 
-from handset import answers, composing, errors
-from handset.answers import InvalidAnswer
+from handset import composing, errors, user_input
 from handset.attachments import pointers, transfer
 from handset.composing import Content
+from handset.user_input import InvalidInput
 from handset.web.phones import OpenPhone
 from handset.web.site import HandsetRequest, whole_number
 from tidings.storage.handset.chats import ChatItemRow
@@ -24,7 +24,7 @@ MAX_QUANTITY = 999
 
 
 async def compose(page: HandsetRequest, phone: OpenPhone, chat: str, answered: ChatItemRow | None) -> Content:
-    """Return the content of a form. Raises `InvalidAnswer` and `ClientError`.
+    """Return the content of a form. Raises `InvalidInput` and `ClientError`.
 
     answered: message that it answers; `None` for none
     """
@@ -34,7 +34,7 @@ async def compose(page: HandsetRequest, phone: OpenPhone, chat: str, answered: C
     else:
         make = _KINDS.get(page.field("kind") or "text")
         if make is None:
-            raise InvalidAnswer("this page does not send that type")
+            raise InvalidInput("this page does not send that type")
         content = make(page, chat, answered)
     if answered is None or "context" in content:
         return content
@@ -64,45 +64,45 @@ def _write(path: Path, source: IO[bytes]) -> None:
 
 
 def _text(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return answers.text(page.field("text"))
+    return user_input.text(page.field("text"))
 
 
 def _forwarded(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return composing.forwarded(answers.text(page.field("text")))
+    return composing.forwarded(user_input.text(page.field("text")))
 
 
 def _location(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return answers.location(*(page.field(name) for name in ("latitude", "longitude", "name", "address")))
+    return user_input.location(*(page.field(name) for name in ("latitude", "longitude", "name", "address")))
 
 
 def _contact(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return answers.contact(page.field("name"), "".join(page.field("phone").split()))
+    return user_input.contact(page.field("name"), "".join(page.field("phone").split()))
 
 
 def _order(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     quantity = min(whole_number(page.field("quantity") or "1"), MAX_QUANTITY)
     products = collections.Counter(page.field("products").split())
     quantities = {product: count * quantity for product, count in products.items()}
-    return answers.order(page.field("catalog"), quantities, page.field("text"))
+    return user_input.order(page.field("catalog"), quantities, page.field("text"))
 
 
 def _product(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     message_id, author = (answered.id, answered.author) if answered is not None else ("", chat)
-    return answers.about_product(
+    return user_input.about_product(
         page.field("text"), message_id, author, catalog=page.field("catalog"), product=page.field("product")
     )
 
 
 def _advertisement(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return answers.from_advertisement(page.field("url"), page.field("text"))
+    return user_input.from_advertisement(page.field("url"), page.field("text"))
 
 
 def _form(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return answers.form(page.field("response"))
+    return user_input.form(page.field("response"))
 
 
 def _new_number(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
-    return answers.new_number(page.field("new_number"))
+    return user_input.new_number(page.field("new_number"))
 
 
 def _unknown(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from handset import answers, own_number
-from handset.answers import InvalidAnswer
+from handset import own_number, user_input
+from handset.user_input import InvalidInput
 from handset.web import strings
 from handset.web.phones import OpenPhone
 from handset.web.site import HandsetRequest
@@ -29,10 +29,10 @@ async def save(page: HandsetRequest) -> Response:
 async def change_number(page: HandsetRequest) -> Response:
     """Register another number on this page, and announce it to everybody that this number has a chat with."""
     phone = page.phone()
-    content = answers.new_number(page.field("new_number"))
+    content = user_input.new_number(page.field("new_number"))
     other = own_number.digits_of(page.field("new_number"))
     if other == phone.number:
-        raise InvalidAnswer("the new number is the present one")
+        raise InvalidInput("the new number is the present one")
     await page.book.open(other, name=phone.preferences.name)
     await phone.announce(other, content)
     return page.redirect(f"/{other}")
