@@ -40,7 +40,7 @@ class TextPart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PlacePart:
+class LocationPart:
     """Location."""
 
     latitude: Any  # degrees, as the sender wrote them
@@ -126,7 +126,7 @@ class MarkPart:
 
 
 MessagePart = (
-    TextPart | PlacePart | ContactPart | FilePart | ChoicePart | CardPart | OfferPart | OrderPart | RequestPart
+    TextPart | LocationPart | ContactPart | FilePart | ChoicePart | CardPart | OfferPart | OrderPart | RequestPart
     | MarkPart
 )  # fmt: skip
 Parts = Iterator[MessagePart]
@@ -164,18 +164,18 @@ def files_of(parts: Sequence[MessagePart]) -> list[AttachmentPointer]:
     return [part.pointer for part in walk(parts) if isinstance(part, FilePart) and part.pointer is not None]
 
 
-def _said(text: str, place: str = BODY) -> Parts:
+def _text_parts(text: str, place: str = BODY) -> Parts:
     if text:
         yield TextPart(text, place)
 
 
 def _text(content: Any) -> Parts:
-    yield from _said(words(content, "body"))
+    yield from _text_parts(words(content, "body"))
 
 
 def _location(content: Any) -> Parts:
     place = ", ".join(word for word in (words(content, "name"), words(content, "address")) if word)
-    yield PlacePart(at(content, "latitude"), at(content, "longitude"), place)
+    yield LocationPart(at(content, "latitude"), at(content, "longitude"), place)
 
 
 def _contacts(content: Any) -> Parts:
@@ -194,25 +194,25 @@ def _media(kind: str, content: Any) -> Parts:
     shown = "voice" if kind == "audio" and at(content, "voice") is True else kind
     is_size = isinstance(size, int) and 0 <= size < 2**63
     yield FilePart(shown, label, size if is_size else None, pointers.pointer_of(kind, content))
-    yield from _said(words(content, "caption"), CAPTION)
+    yield from _text_parts(words(content, "caption"), CAPTION)
 
 
 def _interactive(content: Any) -> Parts:
     kind = words(content, "type")
     yield from _header(at(content, "header"))
-    yield from _said(words(content, "body", "text"))
+    yield from _text_parts(words(content, "body", "text"))
     make = _ACTIONS.get(kind)
     if make is not None:
         yield from make(content, at(content, "action"))
     else:
         yield MarkPart(kind or "interactive")
-    yield from _said(words(content, "footer", "text"), FOOTER)
+    yield from _text_parts(words(content, "footer", "text"), FOOTER)
 
 
 def _rows(content: Any, action: Any) -> Parts:
     yield TextPart(words(action, "button"), LABEL)
     for section in _list(at(action, "sections")):
-        yield from _said(words(section, "title"), SECTION)
+        yield from _text_parts(words(section, "title"), SECTION)
         for row in _list(at(section, "rows")):
             id_, title, description = (words(row, name) for name in ("id", "title", "description"))
             yield ChoicePart(title, ROW, composing.list_reply(id_, title, description), description)
@@ -249,7 +249,7 @@ def _carousel(content: Any, action: Any) -> Parts:
 
 def _interactive_card(card: Any) -> Parts:
     yield from _header(at(card, "header"))
-    yield from _said(words(card, "body", "text"))
+    yield from _text_parts(words(card, "body", "text"))
     if words(card, "type") == "cta_url":
         yield _link(at(card, "action"))
     else:
@@ -260,7 +260,7 @@ def _picked(content: Any, action: Any) -> Parts:
     yield MarkPart("picked", words(content, words(content, "type"), "title"))
 
 
-def _asks(wanted: str, content: Any, action: Any) -> Parts:
+def _request_parts(wanted: str, content: Any, action: Any) -> Parts:
     yield RequestPart(wanted)
 
 
@@ -272,8 +272,8 @@ _ACTIONS: Mapping[str, Callable[[Any, Any], Parts]] = {
     "flow": _flow,
     "cta_url": _cta_url,
     "carousel": _carousel,
-    "request_contact_info": functools.partial(_asks, ASKS_CONTACT),
-    "location_request_message": functools.partial(_asks, ASKS_LOCATION),
+    "request_contact_info": functools.partial(_request_parts, ASKS_CONTACT),
+    "location_request_message": functools.partial(_request_parts, ASKS_LOCATION),
     "list_reply": _picked,
     "button_reply": _picked,
 }
@@ -327,12 +327,12 @@ def _filled(filled: Any, sent: Sequence[Any]) -> Parts:
     elif kind == "location":
         yield from _location(at(header, kind))
     else:
-        yield from _said(words(header, "text"), HEADER)
+        yield from _text_parts(words(header, "text"), HEADER)
     offer = at(filled, "limited_time_offer")
     if offer is not None:
         yield OfferPart(words(offer, "text"), _time(at(offer, "expiration_time_ms")))
-    yield from _said(words(filled, "body"))
-    yield from _said(words(filled, "footer"), FOOTER)
+    yield from _text_parts(words(filled, "body"))
+    yield from _text_parts(words(filled, "footer"), FOOTER)
     for button in _list(at(filled, "buttons")):
         yield _button_of_template(button)
 
@@ -377,7 +377,7 @@ def _header(header: Any) -> Parts:
     if kind in MEDIA:
         yield from _media(kind, at(header, kind))
     else:
-        yield from _said(words(header, "text"), HEADER)
+        yield from _text_parts(words(header, "text"), HEADER)
 
 
 def _button(content: Any) -> Parts:
@@ -391,7 +391,7 @@ def _reaction(content: Any) -> Parts:
 def _order(content: Any) -> Parts:
     items = _list(at(content, "product_items"))
     yield OrderPart([f"{at(item, 'quantity')} × {words(item, 'product_retailer_id')}" for item in items])
-    yield from _said(words(content, "text"))
+    yield from _text_parts(words(content, "text"))
 
 
 def _system(content: Any) -> Parts:

@@ -14,11 +14,11 @@ from handset.message_parts import (
     ChoicePart,
     ContactPart,
     FilePart,
+    LocationPart,
     MarkPart,
     MessagePart,
     OfferPart,
     OrderPart,
-    PlacePart,
     RequestPart,
     TextPart,
 )
@@ -95,7 +95,7 @@ def _write_parts(reading: MessageText, parts: Sequence[MessagePart]) -> None:
                 reading.offer(part)
             case TextPart():
                 reading.write(f"[{part.text}]" if part.place == message_parts.LABEL else part.text)
-            case PlacePart():
+            case LocationPart():
                 point = f"{part.latitude}, {part.longitude}"
                 reading.write("[location]", part.words, f"({point})" if part.words else point)
             case ContactPart():

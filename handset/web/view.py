@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from handset import message_parts, reading
-from handset.message_parts import CardPart, ChoicePart, FilePart, MessagePart, PlacePart, TextPart
+from handset.message_parts import CardPart, ChoicePart, FilePart, LocationPart, MessagePart, TextPart
 from handset.web import recorder, strings
 from handset.web.phones import OpenPhone
 from tidings import e2ee
@@ -420,7 +420,7 @@ def _state_words(row: ChatItemRow, words: str) -> str:
     return strings.STATE_BY.format(state=words, people=shown) if people else words
 
 
-def geo_uri(part: PlacePart) -> str:
+def geo_uri(part: LocationPart) -> str:
     """Return the URI of a location for map programs; empty when it is no point on Earth."""
     latitude, longitude = part.latitude, part.longitude
     for degrees, most in ((latitude, 90), (longitude, 180)):
