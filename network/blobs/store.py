@@ -73,7 +73,7 @@ class BlobQuota:
         self._limit = limit
         self._owner_limit = owner_limit
         self._coming: QuotaUsage[str] = QuotaUsage()
-        self._shares: LRU[str, OwnerUsage] = LRU(REMEMBERED)
+        self._usages: LRU[str, OwnerUsage] = LRU(REMEMBERED)
         self.stored = 0
         self.added = 0
 
@@ -86,33 +86,33 @@ class BlobQuota:
         """
         self.stored = stored + self.added - since
         USED.set(self.stored)
-        self._shares.clear()
+        self._usages.clear()
 
     def add(self, owner: str, size: int) -> None:
         """Add `size` committed bytes of this owner."""
         self.added += size
         self.stored += size
         USED.set(self.stored)
-        share = self._shares.get(owner)
-        if share is not None:
-            share.added += size
+        usage = self._usages.get(owner)
+        if usage is not None:
+            usage.added += size
 
-    def share(self, owner: str, size: int = 0, *, weight: int = 1) -> OwnerUsage:
+    def usage_of(self, owner: str, size: int = 0, *, weight: int = 1) -> OwnerUsage:
         """Return the usage of an owner. If `counted` is `None`, the caller must count the bytes now.
 
         size, weight: as for `reservation`.
         """
-        share = self._shares.get(owner)
-        if share is None or self._is_outdated(share, owner, size, weight):
-            share = OwnerUsage()
-            self._shares.put(owner, share)
-        return share
+        usage = self._usages.get(owner)
+        if usage is None or self._is_outdated(usage, owner, size, weight):
+            usage = OwnerUsage()
+            self._usages.put(owner, usage)
+        return usage
 
-    def _is_outdated(self, share: OwnerUsage, owner: str, size: int, weight: int) -> bool:
-        if share.counted is None:
+    def _is_outdated(self, usage: OwnerUsage, owner: str, size: int, weight: int) -> bool:
+        if usage.counted is None:
             return False
-        left = self._quota(weight).each - share.counted
-        return (share.added + self._coming.of(owner) + size) * UNCOUNTED_PART > left
+        left = self._quota(weight).each - usage.counted
+        return (usage.added + self._coming.of(owner) + size) * UNCOUNTED_PART > left
 
     @contextlib.contextmanager
     def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Callable[[int], None]]:
@@ -263,12 +263,12 @@ class BlobStore:
         return Unavailable("the blobs cannot be reached", retry_after=5)
 
     async def _owned(self, owner: str, size: int, weight: int) -> int:
-        share = self.quota.share(owner, size, weight=weight)
-        if share.counted is None:
+        usage = self.quota.usage_of(owner, size, weight=weight)
+        if usage.counted is None:
             counted = await self.database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
             # Keep the first of several counts: `added` has the commits since that one started.
-            share.counted = counted if share.counted is None else share.counted
-        return share.size
+            usage.counted = counted if usage.counted is None else usage.counted
+        return usage.size
 
     async def _open(self, blob: Blob) -> OpenBlob:
         file = (await self.files.open(blob.file)).reader

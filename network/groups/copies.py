@@ -16,7 +16,7 @@ from network.groups.kept_messages import KeptMessages, count_fitting, make_copy
 from network.groups.memberships import AddressedGroup, Memberships, find_refusal, readers
 from network.routing import admission
 from network.routing.delivery_queue import EnvelopeOrigin
-from network.routing.quotas import QuotaRefusal, SenderUsage, Usage, refused
+from network.routing.quotas import MailboxUsage, QuotaRefusal, SenderUsage, refused
 from network.routing.reservations import Reservations
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
@@ -124,7 +124,7 @@ class Copies:
     kept: KeptMessages
     _memberships: Memberships = dataclasses.field(default_factory=Memberships)
     # By sender and group.
-    _shares: LRU[tuple[str, str], GroupUsage] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
+    _usages: LRU[tuple[str, str], GroupUsage] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
     # Messages that wait for the database by sender, and bytes of their copies.
     _waiting: QuotaUsage[str] = dataclasses.field(default_factory=QuotaUsage)
     _bytes: QuotaUsage[str] = dataclasses.field(default_factory=QuotaUsage)
@@ -139,13 +139,13 @@ class Copies:
     def send(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Accept or refuse one message, whose form its connection has checked."""
         mailbox_usages, now = self.context.mailbox_usages, self.context.clock.monotonic()
-        share = self._share_of(frame)
-        size = share.size_of(frame)
-        refusal = mailbox_usages.quota_check.check_rate(share, frame.id, now)
+        sender_usage = self._usage_of(frame)
+        size = sender_usage.size_of(frame)
+        refusal = mailbox_usages.quota_check.check_rate(sender_usage, frame.id, now)
         if refusal is None and self._waits_for_others(frame.sender, size):
-            refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
+            refusal = refused(sender_usage, frame.id, TOO_MANY_WAIT, now)
         if refusal is None and frame.sender in mailbox_usages.stored.empty:
-            refusal = mailbox_usages.refuse_stored(share, frame, now)
+            refusal = mailbox_usages.refuse_stored(sender_usage, frame, now)
         if refusal is not None:
             admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
             return
@@ -154,7 +154,7 @@ class Copies:
         except (BatcherFull, BatcherClosed):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        mailbox_usages.quota_check.passed(share, now)
+        mailbox_usages.quota_check.passed(sender_usage, now)
         self._waiting.add(frame.sender)
         self._bytes.add(frame.sender, size)
         done.add_done_callback(functools.partial(self._finish, origin, frame, size))
@@ -165,13 +165,13 @@ class Copies:
         has_room = MESSAGES.has_room(self._waiting.total, waiting) and self._bytes.has_room(COPIES, sender, size)
         return waiting > 0 and not has_room
 
-    def _share_of(self, frame: device.Send) -> GroupUsage:
+    def _usage_of(self, frame: device.Send) -> GroupUsage:
         pair = (frame.sender, frame.to)
-        share = self._shares.get(pair)
-        if share is None:
-            share = GroupUsage()
-            self._shares.put(pair, share)
-        return share
+        sender_usage = self._usages.get(pair)
+        if sender_usage is None:
+            sender_usage = GroupUsage()
+            self._usages.put(pair, sender_usage)
+        return sender_usage
 
     def _finish(
         self, origin: EnvelopeOrigin, frame: device.Send, size: int, done: asyncio.Future[tuple[str, str]]
@@ -254,7 +254,7 @@ class Copies:
                     taken.add((frame.sender, frame.id))
                     batch.new.append((frame.sender, frame.id))
                     numbers = readers(frame, group)
-                    self._share_of(frame).learn(frame, len(numbers))
+                    self._usage_of(frame).learn(frame, len(numbers))
                     self._copy_one(frame, numbers, usages, reservations, batch, now)
                     self._note_change(group, reservations, batch)
             batch.results.append(result)
@@ -267,7 +267,7 @@ class Copies:
         self,
         frame: device.Send,
         numbers: Sequence[str],
-        usages: Mapping[str, Usage],
+        usages: Mapping[str, MailboxUsage],
         reservations: Reservations,
         batch: GroupBatch,
         now: int,
@@ -320,7 +320,7 @@ class Copies:
 
     async def _count(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
-    ) -> dict[str, Usage]:
+    ) -> dict[str, MailboxUsage]:
         """Return the usage of each member's mailbox; nearly always cached."""
         mailbox_usages = self.context.mailbox_usages
         numbers = {number for group in addressed.values() for number in group.members}

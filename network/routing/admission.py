@@ -11,7 +11,7 @@ from typing import TypeVar
 from network.directory.recipients import Recipients
 from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.mailbox_usage import MailboxUsages
-from network.routing.quotas import Usage
+from network.routing.quotas import MailboxUsage
 from network.routing.undecided import REFUSED
 from tidings.aio.batcher import BatcherFull
 from tidings.wire import device
@@ -19,7 +19,7 @@ from tidings.wire import device
 Value = TypeVar("Value")
 
 
-Admit = Callable[[EnvelopeOrigin, device.Send, Usage], None]
+Admit = Callable[[EnvelopeOrigin, device.Send, MailboxUsage], None]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -50,7 +50,9 @@ class EnvelopeAdmission:
         else:
             self._decide(origin, frame, blocked, usage)
 
-    def _decide(self, origin: EnvelopeOrigin, frame: device.Send, blocked: frozenset[str] | None, usage: Usage) -> None:
+    def _decide(
+        self, origin: EnvelopeOrigin, frame: device.Send, blocked: frozenset[str] | None, usage: MailboxUsage
+    ) -> None:
         if blocked is None:
             refuse(origin, frame, device.NO_SUCH_NUMBER)
         elif frame.sender in blocked:
@@ -74,14 +76,14 @@ class EnvelopeAdmission:
         waiting.append((origin, frame))
         self._waiting += 1
 
-    def _look_up(self, number: str) -> asyncio.Future[tuple[frozenset[str] | None, Usage]]:
+    def _look_up(self, number: str) -> asyncio.Future[tuple[frozenset[str] | None, MailboxUsage]]:
         blocked, usage = self.directory.get(number), self.mailbox_usages.get(number)
         return asyncio.gather(
             self.directory.look_up(number) if blocked is None else _resolved(blocked),
             self.mailbox_usages.look_up(number) if usage is None else _resolved(usage),
         )
 
-    def _looked_up(self, number: str, found: asyncio.Future[tuple[frozenset[str] | None, Usage]]) -> None:
+    def _looked_up(self, number: str, found: asyncio.Future[tuple[frozenset[str] | None, MailboxUsage]]) -> None:
         waiting = self._looking_up.pop(number)
         self._waiting -= len(waiting)
         failed = found.cancelled() or found.exception() is not None

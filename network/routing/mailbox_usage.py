@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client import Gauge
 
 from network.routing.mailbox import SqlMailbox
-from network.routing.quotas import QuotaCheck, QuotaRefusal, SenderUsage, SenderUsageCount, Usage, refused
+from network.routing.quotas import MailboxUsage, QuotaCheck, QuotaRefusal, SenderUsage, SenderUsageCount, refused
 from network.settings import Quotas
 from tidings.aio.batcher import Batcher
 from tidings.aio.clock import Clock
@@ -17,11 +17,11 @@ from tidings.aio.token_buckets import TokenBuckets
 from tidings.storage.network.mailbox import WaitingEnvelopes
 from tidings.wire import device
 
-SHARES = Gauge("tidings_network_mailbox_shares", "Counters in memory of senders' shares of mailboxes")
+SENDER_USAGES = Gauge("tidings_network_mailbox_shares", "Counters in memory of senders' shares of mailboxes")
 
 # Mailboxes remembered, about 300 bytes each, and pairs of sender and mailbox, about 250 bytes each.
 REMEMBERED = 100_000
-MAX_SHARES = 200_000
+MAX_SENDER_USAGES = 200_000
 # Seconds for which a count may be the reason of a refusal. Removals during a count may be missed by it, so a mailbox
 # that seems full is counted again.
 COUNT_SECONDS = 60.0
@@ -93,15 +93,15 @@ class MailboxUsages:
         self.quota_check = QuotaCheck(quotas)
         self._clock = clock
         self._total = SenderUsageCount()
-        self._known: dict[str, Usage] = {}
-        self.get: Callable[[str], Usage | None] = self._known.get
-        self._counting: Batcher[str, Usage] = Batcher("usage", self._flush, max_in_flight=2)
+        self._known: dict[str, MailboxUsage] = {}
+        self.get: Callable[[str], MailboxUsage | None] = self._known.get
+        self._counting: Batcher[str, MailboxUsage] = Batcher("usage", self._flush, max_in_flight=2)
 
-    def look_up(self, recipient: str) -> asyncio.Future[Usage]:
+    def look_up(self, recipient: str) -> asyncio.Future[MailboxUsage]:
         """Count the mailbox of a recipient. Raises `BatcherFull`."""
         return self._counting.put(recipient)
 
-    def take(self, usage: Usage, frame: device.Send, size: int, now: float) -> QuotaRefusal | None:
+    def take(self, usage: MailboxUsage, frame: device.Send, size: int, now: float) -> QuotaRefusal | None:
         """Count one envelope as waiting; return a refusal instead when a quota or rate limit is exceeded.
 
         Returns `COUNT_AGAIN` when the count is too old for a refusal: look it up again.
@@ -109,50 +109,50 @@ class MailboxUsages:
         size: bytes.
         now: monotonic seconds.
         """
-        share = usage.shares.get(frame.sender) or usage.share_of(frame.sender, now)
+        sender_usage = usage.by_sender.get(frame.sender) or usage.of_sender(frame.sender, now)
         if self.stored.empty and frame.sender in self.stored.empty:
-            refusal = self.refuse_stored(share, frame, now)
+            refusal = self.refuse_stored(sender_usage, frame, now)
             if refusal is not None:
                 return refusal
-        if self.quota_check.passes(usage, share, size, now):
+        if self.quota_check.passes(usage, sender_usage, size, now):
             return None
-        refusal = self.quota_check.check_rate(share, frame.id, now)
+        refusal = self.quota_check.check_rate(sender_usage, frame.id, now)
         if refusal is not None:
             return refusal
-        if not self.quota_check.has_room(usage, share, size):
+        if not self.quota_check.has_room(usage, sender_usage, size):
             if now - usage.counted_at < (SHARED_COUNT_SECONDS if self.is_shared else COUNT_SECONDS):
-                return self.quota_check.full(share, frame.id, now)
+                return self.quota_check.full(sender_usage, frame.id, now)
             if self._known.get(frame.to) is usage:
                 self._evict(frame.to)
             return COUNT_AGAIN
-        self.quota_check.passed(share, now)
-        usage.add(share, size)
+        self.quota_check.passed(sender_usage, now)
+        usage.add(sender_usage, size)
         return None
 
-    def refuse_stored(self, share: SenderUsage, frame: device.Send, now: float) -> QuotaRefusal | None:
+    def refuse_stored(self, sender_usage: SenderUsage, frame: device.Send, now: float) -> QuotaRefusal | None:
         """Return the refusal of a sender with too much stored, whose first refused envelope keeps its position."""
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
             return None
-        return self.quota_check.check_rate(share, frame.id, now) or refused(share, frame.id, refusal, now)
+        return self.quota_check.check_rate(sender_usage, frame.id, now) or refused(sender_usage, frame.id, refusal, now)
 
-    def take_copy(self, usage: Usage, sender: str, size: int, now: float) -> bool:
+    def take_copy(self, usage: MailboxUsage, sender: str, size: int, now: float) -> bool:
         """Count one group copy as waiting if there is room, without the rate limit; return whether there was.
 
         size: bytes.
         now: monotonic seconds.
         """
-        share = usage.shares.get(sender) or usage.share_of(sender, now)
-        if not self.quota_check.has_room(usage, share, size):
+        sender_usage = usage.by_sender.get(sender) or usage.of_sender(sender, now)
+        if not self.quota_check.has_room(usage, sender_usage, size):
             return False
-        usage.add(share, size)
+        usage.add(sender_usage, size)
         return True
 
-    def has_room(self, usage: Usage, sender: str, size: int) -> bool:
+    def has_room(self, usage: MailboxUsage, sender: str, size: int) -> bool:
         """Return whether a mailbox has room for `size` more bytes of this sender."""
-        return self.quota_check.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
+        return self.quota_check.has_room(usage, usage.of_sender(sender, self._clock.monotonic()), size)
 
-    def needs_recount(self, usage: Usage, sender: str, size: int) -> bool:
+    def needs_recount(self, usage: MailboxUsage, sender: str, size: int) -> bool:
         """Return whether a mailbox seems to have no room, by a count that is too old for a refusal."""
         now = self._clock.monotonic()
         return now - usage.counted_at >= SHARED_COUNT_SECONDS and not self.has_room(usage, sender, size)
@@ -167,7 +167,7 @@ class MailboxUsages:
         self.note_stored(sender, size)
         usage = self._known.get(recipient)
         if usage is not None:
-            usage.add(usage.share_of(sender, self._clock.monotonic()), size)
+            usage.add(usage.of_sender(sender, self._clock.monotonic()), size)
 
     def note_stored(self, sender: str, size: int) -> None:
         """Count as stored `size` bytes that are counted as waiting already."""
@@ -175,11 +175,11 @@ class MailboxUsages:
             # This node would not notice when another node delivers them.
             self.stored.add(sender, size)
 
-    def learn(self, recipient: str, waiting: Iterable[WaitingEnvelopes]) -> Usage:
+    def learn(self, recipient: str, waiting: Iterable[WaitingEnvelopes]) -> MailboxUsage:
         """Record the counts of a mailbox; return its usage. A usage that is in memory already stays unchanged."""
         usage = self._known.get(recipient)
         if usage is None:
-            usage = Usage(self._total, self._clock.monotonic())
+            usage = MailboxUsage(self._total, self._clock.monotonic())
             for entry in waiting:
                 usage.put(entry.sender, entry.envelopes, entry.size)
             self._known[recipient] = usage
@@ -194,13 +194,13 @@ class MailboxUsages:
 
     def trim(self) -> None:
         """Drop the oldest usages while there are too many, or too many pairs of sender and mailbox."""
-        while len(self._known) > REMEMBERED or (self._total.shares > MAX_SHARES and len(self._known) > 1):
+        while len(self._known) > REMEMBERED or (self._total.count > MAX_SENDER_USAGES and len(self._known) > 1):
             self._evict(next(iter(self._known)))
-        SHARES.set(self._total.shares)
+        SENDER_USAGES.set(self._total.count)
 
     def _evict(self, recipient: str) -> None:
-        self._total.shares -= len(self._known.pop(recipient).shares)
+        self._total.count -= len(self._known.pop(recipient).by_sender)
 
-    async def _flush(self, recipients: Sequence[str]) -> Sequence[Usage]:
+    async def _flush(self, recipients: Sequence[str]) -> Sequence[MailboxUsage]:
         found = await self._store.count(list(dict.fromkeys(recipients)))
         return [self.learn(recipient, found.get(recipient, ())) for recipient in recipients]

@@ -15,7 +15,7 @@ FULL_SECONDS = 5
 # Seconds after its retry time in which the first refused envelope must be repeated to keep its position.
 PATIENCE = 10.0
 # Senders of one mailbox at which idle ones are first removed; then whenever their number has doubled.
-_SHARES = 64
+_SENDERS = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class SenderUsage:
 class SenderUsageCount:
     """Number of `SenderUsage` objects in memory."""
 
-    shares: int = 0
+    count: int = 0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Usage:
+class MailboxUsage:
     """Waiting envelopes of one recipient, in memory or in the mailbox, each until its acknowledgement."""
 
     total: SenderUsageCount
@@ -64,51 +64,53 @@ class Usage:
     # Waiting envelopes of all senders, and their bytes.
     envelopes: int = 0
     bytes: int = 0
-    shares: dict[str, SenderUsage] = dataclasses.field(default_factory=dict)
-    _sweep_at: int = _SHARES
+    by_sender: dict[str, SenderUsage] = dataclasses.field(default_factory=dict)
+    _sweep_at: int = _SENDERS
 
     def put(self, sender: str, envelopes: int, size: int) -> None:
         """Set the envelopes and bytes of this sender in the mailbox."""
-        self._add_share(sender, SenderUsage(envelopes, size))
+        self._add_sender(sender, SenderUsage(envelopes, size))
         self.envelopes += envelopes
         self.bytes += size
 
-    def share_of(self, sender: str, now: float) -> SenderUsage:
+    def of_sender(self, sender: str, now: float) -> SenderUsage:
         """Return this sender's usage; create it if necessary."""
-        share = self.shares.get(sender)
-        if share is None:
-            if len(self.shares) >= self._sweep_at:
+        sender_usage = self.by_sender.get(sender)
+        if sender_usage is None:
+            if len(self.by_sender) >= self._sweep_at:
                 self._sweep(now)
-            share = self._add_share(sender, SenderUsage())
-        return share
+            sender_usage = self._add_sender(sender, SenderUsage())
+        return sender_usage
 
-    def add(self, share: SenderUsage, size: int) -> None:
+    def add(self, sender_usage: SenderUsage, size: int) -> None:
         """Count one more waiting envelope."""
         self.envelopes += 1
         self.bytes += size
-        share.envelopes += 1
-        share.bytes += size
+        sender_usage.envelopes += 1
+        sender_usage.bytes += size
 
     def remove(self, sender: str, size: int) -> None:
         """Count one waiting envelope less. Envelopes that were never counted are not subtracted."""
-        share = self.shares.get(sender)
-        if share is not None and share.envelopes:
-            size = min(size, share.bytes)
-            share.envelopes -= 1
-            share.bytes -= size
+        sender_usage = self.by_sender.get(sender)
+        if sender_usage is not None and sender_usage.envelopes:
+            size = min(size, sender_usage.bytes)
+            sender_usage.envelopes -= 1
+            sender_usage.bytes -= size
             self.envelopes -= 1
             self.bytes -= size
 
-    def _add_share(self, sender: str, share: SenderUsage) -> SenderUsage:
-        self.shares[sender] = share
-        self.total.shares += 1
-        return share
+    def _add_sender(self, sender: str, sender_usage: SenderUsage) -> SenderUsage:
+        self.by_sender[sender] = sender_usage
+        self.total.count += 1
+        return sender_usage
 
     def _sweep(self, now: float) -> None:
-        kept = {sender: share for sender, share in self.shares.items() if not share.is_idle(now)}
-        self.total.shares -= len(self.shares) - len(kept)
-        self.shares = kept
-        self._sweep_at = max(_SHARES, 2 * len(kept))
+        kept = {
+            sender: sender_usage for sender, sender_usage in self.by_sender.items() if not sender_usage.is_idle(now)
+        }
+        self.total.count -= len(self.by_sender) - len(kept)
+        self.by_sender = kept
+        self._sweep_at = max(_SENDERS, 2 * len(kept))
 
 
 class QuotaCheck:
@@ -122,71 +124,73 @@ class QuotaCheck:
         self._slack = (self._rate.burst - 1) * self._rate.interval
         self._detail = f"at most {quotas.pair_rate:g} envelopes a second to one recipient"
 
-    def check_rate(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal | None:
+    def check_rate(self, sender_usage: SenderUsage, id: str, now: float) -> QuotaRefusal | None:
         """Return the refusal of an envelope that exceeds the rate limit or follows a refused one, `None` when it may
         pass.
         """
-        if share.refusal is not None:
-            if id != share.first_refused and now < share.until:
-                return share.refusal
-            if id != share.first_refused:
+        if sender_usage.refusal is not None:
+            if id != sender_usage.first_refused and now < sender_usage.until:
+                return sender_usage.refusal
+            if id != sender_usage.first_refused:
                 # The sender has given up the refused envelope.
-                share.refusal = None
-        if share.full_at > now and (wait := self._rate.wait(share.full_at, now)):
-            return refused(share, id, QuotaRefusal(device.RATE_LIMITED, self._detail, math.ceil(wait)), now)
+                sender_usage.refusal = None
+        if sender_usage.full_at > now and (wait := self._rate.wait(sender_usage.full_at, now)):
+            return refused(sender_usage, id, QuotaRefusal(device.RATE_LIMITED, self._detail, math.ceil(wait)), now)
         return None
 
-    def has_room(self, usage: Usage, share: SenderUsage, size: int) -> bool:
+    def has_room(self, usage: MailboxUsage, sender_usage: SenderUsage, size: int) -> bool:
         """Return whether `size` more bytes may wait in this mailbox from this sender."""
-        return self._bytes.has_room(usage.bytes, share.bytes, size) and self._envelopes.has_room(
-            usage.envelopes, share.envelopes
+        return self._bytes.has_room(usage.bytes, sender_usage.bytes, size) and self._envelopes.has_room(
+            usage.envelopes, sender_usage.envelopes
         )
 
-    def passes(self, usage: Usage, share: SenderUsage, size: int, now: float) -> bool:
+    def passes(self, usage: MailboxUsage, sender_usage: SenderUsage, size: int, now: float) -> bool:
         """Count an envelope in the usual case, that rate limit and quotas admit it. On False decide by `check_rate` and
         `has_room`.
 
         Every envelope passes here, so the rules of `RateLimit` and `Quota` are written out.
         """
-        envelopes, quota, interval = share.envelopes + 1, self._envelopes, self._rate.interval
-        size += share.bytes
+        envelopes, quota, interval = sender_usage.envelopes + 1, self._envelopes, self._rate.interval
+        size += sender_usage.bytes
         if (
-            share.refusal is None
-            and share.full_at - now <= self._slack
+            sender_usage.refusal is None
+            and sender_usage.full_at - now <= self._slack
             and envelopes <= quota.each
             and usage.envelopes + envelopes <= quota.limit
             and size <= self._bytes.each
             and usage.bytes + size <= self._bytes.limit
         ):
-            share.full_at = (share.full_at if share.full_at > now else now) + interval
+            sender_usage.full_at = (sender_usage.full_at if sender_usage.full_at > now else now) + interval
             usage.envelopes += 1
-            usage.bytes += size - share.bytes
-            share.envelopes = envelopes
-            share.bytes = size
+            usage.bytes += size - sender_usage.bytes
+            sender_usage.envelopes = envelopes
+            sender_usage.bytes = size
             return True
         return False
 
-    def passed(self, share: SenderUsage, now: float) -> None:
+    def passed(self, sender_usage: SenderUsage, now: float) -> None:
         """Consume the token of an accepted envelope, and admit those behind it."""
-        share.full_at = self._rate.consume(share.full_at, now)
-        share.refusal = None
+        sender_usage.full_at = self._rate.consume(sender_usage.full_at, now)
+        sender_usage.refusal = None
 
-    def take_token(self, share: SenderUsage, now: float) -> bool:
+    def take_token(self, sender_usage: SenderUsage, now: float) -> bool:
         """Consume the token of an envelope that takes no room; return whether there was one."""
-        if share.refusal is not None or (share.full_at > now and self._rate.wait(share.full_at, now)):
+        if sender_usage.refusal is not None or (
+            sender_usage.full_at > now and self._rate.wait(sender_usage.full_at, now)
+        ):
             return False
-        share.full_at = self._rate.consume(share.full_at, now)
+        sender_usage.full_at = self._rate.consume(sender_usage.full_at, now)
         return True
 
-    def full(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal:
+    def full(self, sender_usage: SenderUsage, id: str, now: float) -> QuotaRefusal:
         """Return the refusal of an envelope without room."""
         detail = "too many bytes of this sender wait for the recipient"
-        return refused(share, id, QuotaRefusal(device.MAILBOX_FULL, detail, FULL_SECONDS), now)
+        return refused(sender_usage, id, QuotaRefusal(device.MAILBOX_FULL, detail, FULL_SECONDS), now)
 
 
-def refused(share: SenderUsage, id: str, refusal: QuotaRefusal, now: float) -> QuotaRefusal:
+def refused(sender_usage: SenderUsage, id: str, refusal: QuotaRefusal, now: float) -> QuotaRefusal:
     """Refuse this envelope and later ones of its sender to its recipient until it is repeated; return the refusal."""
-    share.first_refused = id
-    share.refusal = refusal
-    share.until = now + refusal.retry_after + PATIENCE
+    sender_usage.first_refused = id
+    sender_usage.refusal = refusal
+    sender_usage.until = now + refusal.retry_after + PATIENCE
     return refusal

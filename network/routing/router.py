@@ -31,7 +31,7 @@ from network.routing.delivery_queues import DeliveryQueues
 from network.routing.live_copies import PART, LiveCopies
 from network.routing.mailbox import SqlMailbox
 from network.routing.mailbox_usage import COUNT_AGAIN, MailboxUsages
-from network.routing.quotas import Usage
+from network.routing.quotas import MailboxUsage
 from network.routing.reader import PageReader
 from network.routing.sequence import Numbers
 from network.routing.undecided import UndecidedEnvelopes
@@ -114,7 +114,7 @@ class Router:
         """Route one envelope, which its connection has validated."""
         self._admission.take(origin, frame)
 
-    def _route(self, origin: EnvelopeOrigin, frame: device.Send, usage: Usage) -> None:
+    def _route(self, origin: EnvelopeOrigin, frame: device.Send, usage: MailboxUsage) -> None:
         if self._closed or self._undecided.is_repeat(origin, frame):
             return
         moment, size = self.clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
@@ -144,20 +144,20 @@ class Router:
             return
         self._deliver(queue, queue.session, transit)
 
-    def _deliver_transient(self, frame: device.Send, usage: Usage, now: float) -> None:
+    def _deliver_transient(self, frame: device.Send, usage: MailboxUsage, now: float) -> None:
         """Send a transient envelope to its device, or drop it: while the device is detached or has envelopes waiting,
         and beyond the rate limit of the pair.
 
         now: monotonic seconds.
         """
-        queue, share = self._queues.find_for(frame), usage.share_of(frame.sender, now)
+        queue, sender_usage = self._queues.find_for(frame), usage.of_sender(frame.sender, now)
         session = queue.session if queue is not None else None
         if (
             queue is None
             or session is None
             or queue.held
             or queue.draining
-            or not self.mailbox_usages.quota_check.take_token(share, now)
+            or not self.mailbox_usages.quota_check.take_token(sender_usage, now)
             or not self._queues.may_deliver(queue, session)
         ):
             TRANSIENT.labels("dropped").inc()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from network.routing.admission import EnvelopeAdmission
 from network.routing.mailbox_usage import COUNT_AGAIN, MailboxUsages
-from network.routing.quotas import Usage
+from network.routing.quotas import MailboxUsage
 from network.settings import Quotas
 from tests.manual_clock import ManualClock
 from tidings.storage.network.mailbox import WaitingEnvelopes
@@ -44,7 +44,7 @@ async def test_an_envelope_waits_behind_one_of_its_pair_whose_mailbox_is_counted
     done = asyncio.Event()
     mailboxes = MailboxUsages(EmptyStore(), Quotas(share=100, share_bytes=1000), clock)  # type: ignore[arg-type]
 
-    def admit(origin: object, frame: device.Send, usage: Usage) -> None:
+    def admit(origin: object, frame: device.Send, usage: MailboxUsage) -> None:
         if mailboxes.take(usage, frame, len(frame.body), clock.monotonic()) is COUNT_AGAIN:
             admission.take(origin, frame)  # type: ignore[arg-type]
             return
@@ -54,7 +54,7 @@ async def test_an_envelope_waits_behind_one_of_its_pair_whose_mailbox_is_counted
 
     # The count is old, and the larger envelope does not fit into it.
     usage = mailboxes.learn(RECIPIENT, ())
-    usage.add(usage.share_of(SENDER, clock.monotonic()), 900)
+    usage.add(usage.of_sender(SENDER, clock.monotonic()), 900)
     clock.advance(100)
     admission = EnvelopeAdmission(Directory(), mailboxes, admit, lambda number: False, limit=10)  # type: ignore[arg-type]
     for frame_id, size in (("first", 500), ("second", 50)):

@@ -161,7 +161,7 @@ def test_a_reservation_cannot_exceed_the_free_share_of_the_quota() -> None:
 def test_uncoordinated_nodes_respect_an_owners_quota_and_rarely_recount() -> None:
     nodes, stored, counts, uploads = [BlobQuota(10**9, 100_000) for _ in range(16)], 0, 0, 0
     for node in itertools.cycle(nodes):
-        share = node.share("a", 10)
+        share = node.usage_of("a", 10)
         if share.counted is None:
             share.counted = stored
             counts += 1
@@ -178,15 +178,15 @@ def test_uncoordinated_nodes_respect_an_owners_quota_and_rarely_recount() -> Non
 
 def test_a_count_includes_concurrent_uploads_and_a_removal_forces_a_new_count() -> None:
     quota = BlobQuota(10_000, 9_000)
-    share = quota.share("a")
+    share = quota.usage_of("a")
     quota.add("a", 100)
     share.counted = 300
-    assert quota.share("a").size == 400
+    assert quota.usage_of("a").size == 400
     quota.add("a", 500)
-    assert quota.share("a").counted is None, "what is left may be another node's"
-    quota.share("a").counted = 900
+    assert quota.usage_of("a").counted is None, "what is left may be another node's"
+    quota.usage_of("a").counted = 900
     quota.count(50, since=quota.added)
-    assert quota.share("a").counted is None
+    assert quota.usage_of("a").counted is None
 
 
 def test_fetching_an_absent_one_time_key_consumes_nothing() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness import metrics
 from network.routing import mailbox_usage
 from network.routing.mailbox_usage import MailboxUsages
-from network.routing.quotas import QuotaCheck, SenderUsage, SenderUsageCount, Usage
+from network.routing.quotas import MailboxUsage, QuotaCheck, SenderUsage, SenderUsageCount
 from network.settings import Quotas
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make
@@ -21,17 +21,17 @@ from tidings.wire import device
 LIMITS = Quotas(mailbox=100, share=60, mailbox_bytes=10**9, share_bytes=10**9, pair_rate=10, pair_burst=20)
 
 
-def usage_of(**waiting: int) -> Usage:
-    usage = Usage(SenderUsageCount(), 0.0)
+def usage_of(**waiting: int) -> MailboxUsage:
+    usage = MailboxUsage(SenderUsageCount(), 0.0)
     for sender, envelopes in waiting.items():
         usage.put(sender, envelopes, 0)
     return usage
 
 
-def fill(judge: QuotaCheck, usage: Usage, sender: str, size: int = 1) -> int:
+def fill(judge: QuotaCheck, usage: MailboxUsage, sender: str, size: int = 1) -> int:
     """Return how many more envelopes of this sender have room."""
     taken = 0
-    while judge.has_room(usage, share := usage.share_of(sender, 0.0), size):
+    while judge.has_room(usage, share := usage.of_sender(sender, 0.0), size):
         usage.add(share, size)
         taken += 1
     return taken
@@ -42,7 +42,7 @@ def test_senders_share_a_mailbox_fairly_and_a_new_sender_always_has_room() -> No
     assert fill(judge, usage, "a") == 50
     assert fill(judge, usage, "b") == 25
     assert fill(judge, usage, "c") == 13
-    assert fill(judge, Usage(SenderUsageCount(), 0.0), "x" * 15) == 50
+    assert fill(judge, MailboxUsage(SenderUsageCount(), 0.0), "x" * 15) == 50
     strict = QuotaCheck(LIMITS.model_copy(update={"share": 10}))
     assert fill(strict, usage_of(), "a") == 10
 
@@ -52,11 +52,11 @@ def test_no_sender_and_no_mailbox_exceeds_its_byte_quota(sizes: list[int], quota
     judge = QuotaCheck(Quotas(mailbox_bytes=2000, share_bytes=quota))
     usage = usage_of()
     for turn, size in enumerate(sizes):
-        share = usage.share_of(str(turn % 3), 0.0)
+        share = usage.of_sender(str(turn % 3), 0.0)
         if judge.has_room(usage, share, size):
             usage.add(share, size)
         assert share.bytes <= quota
-    assert usage.bytes == sum(share.bytes for share in usage.shares.values()) <= 2000
+    assert usage.bytes == sum(share.bytes for share in usage.by_sender.values()) <= 2000
 
 
 def test_a_pair_has_a_burst_then_a_rate_and_a_refused_envelope_keeps_its_place() -> None:
@@ -101,33 +101,33 @@ def test_the_short_way_and_the_long_way_admit_the_same_envelopes(
     short, long = usage_of(), usage_of()
     for n, (sender, size, pause) in enumerate(sent):
         now += pause
-        own = long.share_of(sender, now)
+        own = long.of_sender(sender, now)
         admitted = judge.check_rate(own, f"m{n}", now) is None and judge.has_room(long, own, size)
         if admitted:
             judge.passed(own, now)
             long.add(own, size)
         own.refusal = None
-        assert judge.passes(short, short.share_of(sender, now), size, now) == admitted
+        assert judge.passes(short, short.of_sender(sender, now), size, now) == admitted
     assert (short.envelopes, short.bytes) == (long.envelopes, long.bytes)
-    assert short.shares.keys() == long.shares.keys()
-    assert all(short.shares[key].full_at == share.full_at for key, share in long.shares.items())
+    assert short.by_sender.keys() == long.by_sender.keys()
+    assert all(short.by_sender[key].full_at == share.full_at for key, share in long.by_sender.items())
 
 
 def test_idle_sender_usages_are_evicted_unless_they_hold_envelopes() -> None:
     total = SenderUsageCount()
-    usage = Usage(total, 0.0)
-    waiting = usage.share_of("waiting", 0.0)
+    usage = MailboxUsage(total, 0.0)
+    waiting = usage.of_sender("waiting", 0.0)
     usage.add(waiting, 100)
     for n in range(10_000):
-        share = usage.share_of(str(n), float(n))
+        share = usage.of_sender(str(n), float(n))
         share.full_at = n + 5.0
-    assert len(usage.shares) < 200
-    assert total.shares == len(usage.shares)
-    assert usage.shares["waiting"] is waiting
+    assert len(usage.by_sender) < 200
+    assert total.count == len(usage.by_sender)
+    assert usage.by_sender["waiting"] is waiting
 
 
 def test_sender_usages_in_memory_are_bounded_by_evicting_the_oldest_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox_usage, "MAX_SHARES", 100)
+    monkeypatch.setattr(mailbox_usage, "MAX_SENDER_USAGES", 100)
 
     class Nothing:
         async def count(self, recipients: object) -> dict[str, list[object]]:
@@ -137,7 +137,7 @@ def test_sender_usages_in_memory_are_bounded_by_evicting_the_oldest_mailbox(monk
     for n in range(50):
         usage = table.learn(str(n), ())
         for sender in range(10):
-            usage.add(usage.share_of(str(sender), 0.0), 1)
+            usage.add(usage.of_sender(str(sender), 0.0), 1)
         table.trim()
     assert table.get("49") is not None
     assert table.get("0") is None

@@ -9,7 +9,7 @@ import pytest
 
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.routing.mailbox_usage import StoredBytes
-from network.routing.quotas import QuotaCheck, SenderUsage, SenderUsageCount, Usage
+from network.routing.quotas import MailboxUsage, QuotaCheck, SenderUsage, SenderUsageCount
 from network.settings import DeviceRateLimits, Quotas
 from tests.manual_clock import ManualClock
 
@@ -53,12 +53,16 @@ def test_a_pair_sends_1000_envelopes_at_once_and_then_500_a_second() -> None:
 
 
 def test_a_sender_has_10000_envelopes_and_16_mib_waiting_for_one_recipient() -> None:
-    check, few, large = QuotaCheck(Quotas()), Usage(SenderUsageCount(), 0.0), Usage(SenderUsageCount(), 0.0)
-    share = few.share_of("1", 0.0)
+    check, few, large = (
+        QuotaCheck(Quotas()),
+        MailboxUsage(SenderUsageCount(), 0.0),
+        MailboxUsage(SenderUsageCount(), 0.0),
+    )
+    share = few.of_sender("1", 0.0)
     while check.has_room(few, share, 1):
         few.add(share, 1)
     assert share.envelopes == 10_000
-    share = large.share_of("1", 0.0)
+    share = large.of_sender("1", 0.0)
     while check.has_room(large, share, 65_536):
         large.add(share, 65_536)
     assert share.bytes == 16 * MIB
