@@ -246,7 +246,7 @@ async def crowd(current: Session, wanted: int, nodes: int, link: float) -> None:
     """Measure the ramp, then messages in turn and a reconnect of all its connections, each as a separate run."""
     async with network_with_nodes(current, nodes) as network:
         fleets = await network.fork_fleets(nodes)
-        await asyncio.gather(*(fleet.ask("keep_alive", period=PING) for fleet in fleets))
+        await asyncio.gather(*(fleet.request("keep_alive", period=PING) for fleet in fleets))
         climbing = Crowd(network, wanted, fleets)
 
         async def climb() -> Run:
@@ -315,15 +315,18 @@ async def storm(climbed: Crowd) -> Run:
     for node in network.nodes:
         os.kill(node.pid, signal.SIGKILL)
     await asyncio.gather(
-        *(fleet.ask("until_fewer", count=each, seconds=60) for fleet, each in zip(climbed.fleets, there, strict=True))
+        *(
+            fleet.request("until_fewer", count=each, seconds=60)
+            for fleet, each in zip(climbed.fleets, there, strict=True)
+        )
     )
     details: dict[str, Any] = {}
     for share in SHARES:
-        questions = [
-            fleet.ask("until_attached", count=int(each * share), seconds=3600)
+        requests = [
+            fleet.request("until_attached", count=int(each * share), seconds=3600)
             for fleet, each in zip(climbed.fleets, there, strict=True)
         ]
-        moment = max(await asyncio.gather(*questions))
+        moment = max(await asyncio.gather(*requests))
         details[f"seconds from the kill until {share:.0%} of {sum(there):,} were back"] = round(moment - began, 1)
     details["listen overflows"] = readings.read_kernel().overflows - overflows
     await asyncio.sleep(REST)

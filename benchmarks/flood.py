@@ -89,7 +89,7 @@ class Flood:
         async def connect() -> Connection:
             async with slots:
                 connection = await self._business.connect()
-                await connection.ask(request)
+                await connection.request(request)
                 return connection
 
         connections = await asyncio.gather(*(connect() for _ in range(self._orders.clients)))
@@ -147,7 +147,7 @@ class Flood:
         try:
             if not connection.usable:
                 connection = await self._business.connect()
-            status, _ = await connection.ask(self._business.request("GET", "/v1/health", b""))
+            status, _ = await connection.request(self._business.request("GET", "/v1/health", b""))
         except NoResponse:
             status = 0
         self.happened.looks.append(Look(status, wall, time.perf_counter() - began))

@@ -173,11 +173,11 @@ class Crowd:
 
     async def _try(self, send: Callable[[], Awaitable[float]], rate: float, count: int, due: int) -> Trial:
         await self._settle()
-        await self._fleet.ask("forget")
+        await self._fleet.request("forget")
         async with self._network.sampler() as sampler:
             began = time.monotonic()
             lag = await send()
-            counts = await self._fleet.ask("until_delivered", count=due, seconds=PATIENCE)
+            counts = await self._fleet.request("until_delivered", count=due, seconds=PATIENCE)
             seconds = time.monotonic() - began
         if counts["delivered"] != due or counts["repeats"] or counts["wrong"] or counts["failures"]:
             raise Failed(f"{due} were due: {counts}")

@@ -225,11 +225,11 @@ async def storm(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
     async with network.sampler() as sampler:
         for share in SHARES:
             goals = [int(each * share) for each in there]
-            questions = [
-                fleet.ask("until_attached", count=goal, seconds=600)
+            requests = [
+                fleet.request("until_attached", count=goal, seconds=600)
                 for fleet, goal in zip(climbed.fleets, goals, strict=True)
             ]
-            moment = max(await asyncio.gather(*questions))
+            moment = max(await asyncio.gather(*requests))
             details[f"seconds from the kill until {share:.0%} of {sum(there):,} were back"] = round(moment - began, 1)
     details["listen overflows"] = readings.read_kernel().overflows - overflows
     return figures(name, "all come back", sum(there), "connections", moment - began, sampler.samples, details)
@@ -250,14 +250,14 @@ async def death(current: Session) -> Run:
             "seconds to connect all": round(connecting, 1),
             "bytes of a node for each connection": round(memory / (count / 2)),
         }
-        await fleet.ask("addresses", addresses=addresses[:1])
+        await fleet.request("addresses", addresses=addresses[:1])
         async with network.sampler() as sampler:
             began = time.monotonic()
             await network.nodes.pop().process.kill9()
-            await fleet.ask("until_fewer", count=count, seconds=60)
+            await fleet.request("until_fewer", count=count, seconds=60)
             for share in SHARES:
                 goal = count - int(count / 2 * (1 - share))
-                moment = await fleet.ask("until_attached", count=goal, seconds=600)
+                moment = await fleet.request("until_attached", count=goal, seconds=600)
                 details[f"seconds until {share:.0%} of {count // 2:,} were back"] = round(moment - began, 1)
         details["MiB of the node with all of them"] = round(network.nodes[0].memory / 2**20, 1)
     current.report.notes.append("\n".join(f"- {what}: {value:,}" for what, value in details.items()))

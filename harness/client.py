@@ -134,7 +134,7 @@ class Business:
         connection = await self.connect()
         try:
             payload = b"" if body is None else msgspec.json.encode(body)
-            status, raw = await connection.ask(self.request(method, path, payload, authorization))
+            status, raw = await connection.request(self.request(method, path, payload, authorization))
         finally:
             connection.close()
         return status, msgspec.json.decode(raw) if raw else None
@@ -211,7 +211,7 @@ class Business:
         message_id, body = "", message.body
         try:
             if message.file:
-                status, raw = await connection.ask(
+                status, raw = await connection.request(
                     self.request("POST", "/v1/media", message.file, mime_type=message.mime_type)
                 )
                 if 200 <= status < 300:
@@ -219,7 +219,7 @@ class Business:
             if status is None or 200 <= status < 300:
                 status = None
                 key = secrets.token_hex(16) if self.fresh_keys else ""
-                status, raw = await connection.ask(self.message_request(body, key))
+                status, raw = await connection.request(self.message_request(body, key))
                 status = self.outcome(status, raw)
                 if 200 <= status < 300:
                     message_id = self.accepted_id(raw)
@@ -331,12 +331,12 @@ def _contacts_request(business: Business, number: str, blocking: str) -> bytes:
 async def _check_one(connection: Connection, request: bytes, load: Load, patient: bool) -> float:
     """Return the seconds of the contacts call that succeeded."""
     started = time.perf_counter()
-    status, raw = await connection.ask(request)
+    status, raw = await connection.request(request)
     while patient and status in BUSY:
         load.refused[status] += 1
         await asyncio.sleep(PATIENCE)
         started = time.perf_counter()
-        status, raw = await connection.ask(request)
+        status, raw = await connection.request(request)
     # `wait` always has the network's result, so that `processing` is a response to `no_wait` only.
     if status != 200 or not (b'"valid"' in raw or b'"processing"' in raw):
         raise Unexpected(f"contacts: {status} {raw[:200]!r}")

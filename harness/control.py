@@ -59,7 +59,7 @@ class Child:
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
         self._reading = asyncio.create_task(self._read(reader))
 
-    async def ask(self, what: str, **details: Any) -> Any:
+    async def request(self, what: str, **details: Any) -> Any:
         """Send a request and return its response. Raises `ChildFailed`."""
         if self._reading is None or self._reading.done():
             raise ChildFailed(self._epitaph())

@@ -53,7 +53,7 @@ class FleetProcess(Child):
         dials: connections that may be open without a login; 0 for as many as the network has tokens for.
         source: first two bytes of the local addresses; empty for this machine's address.
         """
-        answer = await self.ask(
+        answer = await self.request(
             "open",
             devices=list(tokens.items()),
             addresses=addresses,
@@ -66,13 +66,13 @@ class FleetProcess(Child):
 
     async def counts(self) -> dict[str, Any]:
         """Return the counts since `forget`; see `Fleet.do_counts`."""
-        found: dict[str, Any] = await self.ask("counts")
+        found: dict[str, Any] = await self.request("counts")
         return found
 
     async def take_latencies(self) -> Sequence[float]:
         """Return the latency of each delivery since the last call, in milliseconds."""
         path = self._directory / f"latencies-{next(_files)}"
-        await self.ask("latencies", path=str(path))
+        await self.request("latencies", path=str(path))
         found = array.array("f", path.read_bytes())
         path.unlink()
         return found
@@ -81,7 +81,9 @@ class FleetProcess(Child):
         self, routes: Sequence[tuple[str, str]], *, rate: float, count: int, size: int, **more: Any
     ) -> dict[str, Any]:
         """Send messages along (sender, recipient) pairs round robin; see `Sending` for the rest."""
-        found: dict[str, Any] = await self.ask("send", routes=list(routes), rate=rate, count=count, size=size, **more)
+        found: dict[str, Any] = await self.request(
+            "send", routes=list(routes), rate=rate, count=count, size=size, **more
+        )
         return found
 
 
@@ -100,7 +102,7 @@ class ForkedFleet(FleetProcess):
     async def connect(self, ours: socket.socket) -> None:
         """Use this end of a socket pair for requests; returns when the process is ready."""
         await super().connect(ours)
-        self._pid = await self.ask("pid")
+        self._pid = await self.request("pid")
 
     async def close(self) -> None:
         """Close the socket, at which the process ends, and wait for it; kill it after 20 s."""

@@ -39,7 +39,7 @@ class GraphProcess(Child):
     async def __aenter__(self) -> Self:
         await self.start(self._arguments)
         # It answers when it listens.
-        await self.ask("wait", messages=0)
+        await self.request("wait", messages=0)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -48,8 +48,8 @@ class GraphProcess(Child):
     async def wait_posted(self, messages: int, *, seconds: float) -> None:
         """Wait until this number of messages was accepted since the last `take`. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds):
-            await self.ask("wait", messages=messages)
+            await self.request("wait", messages=messages)
 
     async def take(self) -> Posts:
         """Return the posts since the last call."""
-        return Posts(**await self.ask("take"))
+        return Posts(**await self.request("take"))

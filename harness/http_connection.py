@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(str(error or "closed by the server"))
 
-    async def ask(self, request: bytes, timeout: float = TIMEOUT) -> tuple[int, bytes]:
+    async def request(self, request: bytes, timeout: float = TIMEOUT) -> tuple[int, bytes]:
         """Send a request; returns status and body. Raises `NoResponse`. timeout: seconds."""
         if not self.usable:
             raise NoResponse("not connected")

@@ -225,15 +225,15 @@ class Installation:
         """Wait until the shards are owned as wanted. Raises `TimeoutError`."""
         await polling.until(lambda: self.owners() == wanted, seconds=seconds, pause=0.02)
 
-    def read_value(self, family: str, question: str) -> Any:
+    def read_value(self, family: str, sql: str) -> Any:
         """Return the single value that this SQL selects in a family of tables; `None` for no row."""
-        rows = self.read_rows(family, question)
+        rows = self.read_rows(family, sql)
         return rows[0][0] if rows else None
 
-    def read_rows(self, family: str, question: str) -> Sequence[Sequence[Any]]:
+    def read_rows(self, family: str, sql: str) -> Sequence[Sequence[Any]]:
         """Return the rows that this SQL selects, read directly from the database."""
         with self._tables(family) as cursor:
-            cursor.execute(question)
+            cursor.execute(sql)
             rows: Sequence[Sequence[Any]] = cursor.fetchall()
         return rows
 

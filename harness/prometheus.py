@@ -118,13 +118,13 @@ class Prometheus:
 
     async def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the present series of an expression."""
-        return await self._ask("query", query=expression)
+        return await self._request("query", query=expression)
 
     async def query_range(self, expression: str, start: float, end: float, *, step: float) -> list[dict[str, Any]]:
         """Return the series of an expression from `start` to `end` (Unix seconds), one point every `step` seconds."""
-        return await self._ask("query_range", query=expression, start=str(start), end=str(end), step=str(step))
+        return await self._request("query_range", query=expression, start=str(start), end=str(end), step=str(step))
 
-    async def _ask(self, what: str, **parameters: str) -> list[dict[str, Any]]:
+    async def _request(self, what: str, **parameters: str) -> list[dict[str, Any]]:
         url = f"http://127.0.0.1:{self.port}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
         answer = await asyncio.to_thread(_get, url)
         found: list[dict[str, Any]] = answer["data"]["result"]

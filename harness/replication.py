@@ -87,15 +87,15 @@ class Pair:
         self.primary, self.replica = self.replica, self.primary
 
     def _catch_up(self) -> None:
-        position = _ask(self.primary, "SELECT @@gtid_binlog_pos")["@@gtid_binlog_pos"]
-        waited = _ask(self.replica, f"SELECT MASTER_GTID_WAIT('{position}', {CATCH_UP}) AS result")
+        position = _query_row(self.primary, "SELECT @@gtid_binlog_pos")["@@gtid_binlog_pos"]
+        waited = _query_row(self.replica, f"SELECT MASTER_GTID_WAIT('{position}', {CATCH_UP}) AS result")
         if waited["result"] != 0:
             raise TimeoutError("the replica does not catch up")
         # Writes before it first followed a server do not count towards its position.
         _execute(self.replica, "STOP SLAVE")
 
     def _has_applied_all(self) -> bool:
-        state = _ask(self.replica, "SHOW SLAVE STATUS")
+        state = _query_row(self.replica, "SHOW SLAVE STATUS")
         return bool(state["Read_Master_Log_Pos"] == state["Exec_Master_Log_Pos"])
 
 
@@ -116,9 +116,9 @@ def _execute(server: MariaDB, *statements: str) -> None:
             cursor.execute(statement)
 
 
-def _ask(server: MariaDB, question: str) -> dict[str, Any]:
+def _query_row(server: MariaDB, sql: str) -> dict[str, Any]:
     with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(question)
+        cursor.execute(sql)
         row = cursor.fetchone()
         assert row is not None
         return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}

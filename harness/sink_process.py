@@ -71,30 +71,30 @@ class SinkProcess:
 
     async def counts(self) -> Counts:
         """Return the counts since the last `take`."""
-        return msgspec.convert(await self._ask("counts"), Counts)
+        return msgspec.convert(await self._request("counts"), Counts)
 
     async def wait_complete(self, messages: int) -> Counts:
         """Wait until `messages` messages have all three statuses; without a time limit, so set one around it."""
-        return msgspec.convert(await self._ask("wait", complete=messages), Counts)
+        return msgspec.convert(await self._request("wait", complete=messages), Counts)
 
     async def answer_with(self, status: int, delay: float = 0.0) -> None:
         """Set the sink's response from now on. delay: seconds."""
-        await self._ask("set", status=status, delay=delay)
+        await self._request("set", status=status, delay=delay)
 
     async def expect_cloud(self, secret: str) -> None:
         """Expect events in the format of the Cloud API from now on. secret: the app secret."""
-        await self._ask("cloud", secret=secret)
+        await self._request("cloud", secret=secret)
 
     async def verify(self, every: int) -> None:
         """Check the signature of every n-th request from now on; 0 checks none."""
-        await self._ask("verify", every=every)
+        await self._request("verify", every=every)
 
     async def take(self) -> list[Record]:
         """Return all records in order of arrival, and reset the sink."""
-        path = (await self._ask("take"))["path"]
+        path = (await self._request("take"))["path"]
         return await asyncio.to_thread(_read_and_remove, Path(path))
 
-    async def _ask(self, what: str, **details: Any) -> Any:
+    async def _request(self, what: str, **details: Any) -> Any:
         n = next(self._numbers)
         answer = self._answers[n] = asyncio.get_running_loop().create_future()
         self._writer.write(msgspec.json.encode({"n": n, "do": what, **details}) + b"\n")

@@ -44,12 +44,12 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 
 def test_two_concurrent_processes_install_a_package_once(machine: dict[str, str], tmp_path: Path) -> None:
-    asking = [
+    pending = [
         subprocess.Popen([sys.executable, "-c", PROGRAM], env=machine, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
-    answers = [process.communicate(timeout=60) for process in asking]
-    assert [process.returncode for process in asking] == [0, 0], answers
+    answers = [process.communicate(timeout=60) for process in pending]
+    assert [process.returncode for process in pending] == [0, 0], answers
     assert all(out.decode().splitlines()[-1] == str(tmp_path / "bin" / "served") for out, _ in answers)
     installs = [line for line in (tmp_path / "calls").read_text().splitlines() if "some-package" in line]
     assert len(installs) == 2, "one try, the lists, and one more"

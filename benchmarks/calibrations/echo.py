@@ -23,7 +23,7 @@ class _Client(asyncio.Protocol):
         if not self._left:
             self._back.set_result(None)
 
-    async def ask(self, data: bytes) -> None:
+    async def request(self, data: bytes) -> None:
         self._left, self._back = len(data), asyncio.get_running_loop().create_future()
         self.transport.write(data)
         await self._back
@@ -42,4 +42,4 @@ async def calibrate(_ground: Ground) -> Calibration:
 
 
 def _ask(client: _Client, data: bytes) -> Callable[[], Awaitable[None]]:
-    return lambda: client.ask(data)
+    return lambda: client.request(data)

@@ -28,7 +28,7 @@ async def calibrate(_ground: Ground) -> Calibration:
 
 def _post(connection: Connection, request: bytes) -> Callable[[], Awaitable[None]]:
     async def once() -> None:
-        status, _ = await connection.ask(request)
+        status, _ = await connection.request(request)
         if status != 201:
             raise Failed(f"the bare FastAPI answered {status}")
 

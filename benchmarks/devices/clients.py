@@ -32,7 +32,7 @@ class Clients:
 
     async def forget(self) -> None:
         """Reset all counters."""
-        await asyncio.gather(*(fleet.ask("forget") for fleet in (*self.fleets, self.sender)))
+        await asyncio.gather(*(fleet.request("forget") for fleet in (*self.fleets, self.sender)))
 
     async def delivered(self) -> int:
         """Return the messages delivered since `forget`.

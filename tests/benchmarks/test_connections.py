@@ -85,8 +85,8 @@ async def test_devices_of_forked_fleets_get_messages_and_come_back_to_restarted_
         killed = [node.pid for node in network.nodes]
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        await asyncio.gather(*(fleet.ask("until_fewer", count=20, seconds=30) for fleet in fleets))
-        await asyncio.gather(*(fleet.ask("until_attached", count=20, seconds=60) for fleet in fleets))
+        await asyncio.gather(*(fleet.request("until_fewer", count=20, seconds=30) for fleet in fleets))
+        await asyncio.gather(*(fleet.request("until_attached", count=20, seconds=60) for fleet in fleets))
         assert not {node.pid for node in network.nodes} & set(killed)
 
 
@@ -98,7 +98,7 @@ async def test_pings_keep_silent_devices_connected(mariadb: MariaDB, tmp_path: P
         first, second = await network.fork_fleets(2)
         for index, fleet in enumerate((first, second)):
             await network.attach(fleet, await network.register(numbers(5, index)), index)
-        await first.ask("keep_alive", period=1)
+        await first.request("keep_alive", period=1)
 
         async def is_silent_one_closed() -> bool:
             return "idle" in (await second.counts())["failures"]
@@ -111,7 +111,7 @@ async def test_a_killed_forked_fleet_fails_and_the_other_goes_on(tmp_path: Path)
     process, (first, second) = await fork_fleets(2, tmp_path)
     os.kill(first.pid, signal.SIGKILL)
     with pytest.raises(ChildFailed, match="fleet-0 is gone"):
-        await first.ask("until_attached", count=1, seconds=60)
+        await first.request("until_attached", count=1, seconds=60)
     assert (await second.counts())["attached"] == 0
     await first.close()
     await second.close()

@@ -103,7 +103,7 @@ async def test_calls_to_a_killed_fleet_process_fail(tmp_path: Path) -> None:
         assert (await fleet.counts())["attached"] == 0
         os.kill(fleet.pid, signal.SIGKILL)
         with pytest.raises(ChildFailed, match="fleet is gone"):
-            await fleet.ask("until_attached", count=1, seconds=60)
+            await fleet.request("until_attached", count=1, seconds=60)
         with pytest.raises(ChildFailed, match="fleet is gone"):
             await fleet.counts()
     finally:

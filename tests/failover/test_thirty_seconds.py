@@ -119,7 +119,7 @@ class Watch:
     async def _look(self, url: str, *, is_webapp: bool) -> None:
         while True:
             wall, started = time.time(), time.perf_counter()
-            status = await self._ask("GET", url + "/health/ready")
+            status = await self._request("GET", url + "/health/ready")
             took = time.perf_counter() - started
             self._ready[url].append((wall + took, status == 200))
             if is_webapp:
@@ -137,10 +137,10 @@ class Watch:
         contacts = [f"+{READING}{count % 60:04d}", f"+1555999{count % 10_000:04d}"]
         body = {"blocking": "wait", "contacts": contacts}
         wall, started = time.time(), time.perf_counter()
-        status = await self._ask("POST", self._webapps[count % len(self._webapps)] + "/v1/contacts", body)
+        status = await self._request("POST", self._webapps[count % len(self._webapps)] + "/v1/contacts", body)
         self.answers.append(Answer("contacts", status, wall, time.perf_counter() - started))
 
-    async def _ask(self, method: str, url: str, body: object = None) -> int | None:
+    async def _request(self, method: str, url: str, body: object = None) -> int | None:
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
             async with self._http.request(method, url, json=body, headers=headers) as answer:

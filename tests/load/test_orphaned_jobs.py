@@ -34,8 +34,8 @@ TAKEOVER_SECONDS = 60.0
 
 def owned_by(scene: LoadScene, owner: str) -> list[str]:
     """Return the recipients whose shard this Coreapp owns."""
-    question = f"SELECT shard FROM shards WHERE owner = '{owner}'"
-    shards = {row[0] for row in scene.installation.read_rows("business", question)}
+    sql = f"SELECT shard FROM shards WHERE owner = '{owner}'"
+    shards = {row[0] for row in scene.installation.read_rows("business", sql)}
     return [each for each in scene.numbers if addresses.shard_of(each, SHARDS) in shards]
 
 

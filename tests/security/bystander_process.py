@@ -49,17 +49,17 @@ class BystanderProcess:
 
     def open(self, where: Mapping[str, Any]) -> str:
         """Prepare the bystanders, and return the URL for callbacks."""
-        return str(self._ask("open", where=where))
+        return str(self._request("open", where=where))
 
     def begin(self, kinds: Sequence[str]) -> None:
         """Start using the installation, each kind at its rate."""
-        self._ask("begin", kinds=kinds)
+        self._request("begin", kinds=kinds)
 
     def end(self) -> dict[str, Waited]:
         """Stop when the requests in flight have ended, and return how long each kind has waited."""
-        return msgspec.convert(self._ask("end"), dict[str, Waited])
+        return msgspec.convert(self._request("end"), dict[str, Waited])
 
-    def _ask(self, what: str, **details: Any) -> Any:
+    def _request(self, what: str, **details: Any) -> Any:
         self._socket.sendall(json.dumps({"do": what, **details}).encode() + b"\n")
         line = self._lines.readline()
         assert line, f"the bystanders are gone: {(self._directory / 'bystanders.log').read_text()[-2000:]}"

@@ -327,7 +327,7 @@ async def test_a_hanging_server_delays_no_call_beyond_the_deadline(
 
 async def test_concurrent_health_checks_share_one_query(database_factory: DatabaseFactory) -> None:
     settings = (await database_factory("business")).settings
-    for probe_seconds, questions in ((60.0, 1), (0.0, 2)):
+    for probe_seconds, requests in ((60.0, 1), (0.0, 2)):
         database = Database(settings, "business", probe_seconds=probe_seconds)
         asked: list[str] = []
 
@@ -338,5 +338,5 @@ async def test_concurrent_health_checks_share_one_query(database_factory: Databa
         sa.event.listen(database.engine.sync_engine, "before_cursor_execute", note)
         assert await asyncio.gather(*(database.is_alive() for _ in range(20))) == [True] * 20
         assert await database.is_alive()
-        assert len(asked) == questions
+        assert len(asked) == requests
         await database.close()

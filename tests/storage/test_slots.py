@@ -98,9 +98,9 @@ async def test_a_waiting_caller_gets_the_next_free_connection(busy: Database) ->
         for _ in range(2):
             group.create_task(hold(busy, held, release))
         await held.wait()
-        asking = [group.create_task(ask()) for _ in range(10)]
+        pending = [group.create_task(ask()) for _ in range(10)]
         await asyncio.sleep(0)
-        cancelled = asking.pop(0)
+        cancelled = pending.pop(0)
         cancelled.cancel()
         release.set()
-    assert [task.result() for task in asking] == [1] * 9
+    assert [task.result() for task in pending] == [1] * 9

@@ -206,7 +206,7 @@ async def upload_photo(business: Business) -> None:
     connection = await business.connect()
     try:
         request = business.request("POST", PHOTO, PNG, mime_type="image/png")
-        status, answer = await connection.ask(request)
+        status, answer = await connection.request(request)
     finally:
         connection.close()
     assert status == 200, answer
@@ -215,7 +215,7 @@ async def upload_photo(business: Business) -> None:
 async def photo(business: Business) -> bytes:
     connection = await business.connect()
     try:
-        status, content = await connection.ask(business.request("GET", PHOTO, b""))
+        status, content = await connection.request(business.request("GET", PHOTO, b""))
     finally:
         connection.close()
     assert status == 200, content

@@ -173,7 +173,7 @@ async def refused(
     """Check that the response is an error in the API's format."""
     connection = await business.connect()
     try:
-        found, raw = await connection.ask(business.request(method, path, body, authorization), timeout=SECONDS)
+        found, raw = await connection.request(business.request(method, path, body, authorization), timeout=SECONDS)
     finally:
         connection.close()
     errors = json.loads(raw)["errors"]

@@ -38,7 +38,7 @@ async def post(sink: SinkProcess, event_id: str, body: bytes, *, key: bytes | No
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     request = f"POST /callback HTTP/1.1\r\nHost: sink\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     connection = await Business(sink.port).connect()
-    status, _ = await connection.ask(request)
+    status, _ = await connection.request(request)
     connection.close()
     return status
 
@@ -102,7 +102,7 @@ async def post_cloud(sink: SinkProcess, body: bytes, signature_of: bytes) -> Non
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     connection = await Business(sink.port).connect()
-    status, _ = await connection.ask(request.encode() + body)
+    status, _ = await connection.request(request.encode() + body)
     connection.close()
     assert status == 200
 
@@ -125,7 +125,7 @@ async def test_the_sink_responds_to_the_verification_of_a_callback(sink: SinkPro
     connection = await Business(sink.port).connect()
     for challenge in (b"1158201444", b"2"):
         query = b"hub.mode=subscribe&hub.challenge=%s&hub.verify_token=harness" % challenge
-        assert await connection.ask(b"GET /callback?%s HTTP/1.1\r\nHost: sink\r\n\r\n" % query) == (200, challenge)
+        assert await connection.request(b"GET /callback?%s HTTP/1.1\r\nHost: sink\r\n\r\n" % query) == (200, challenge)
     connection.close()
 
 
@@ -177,15 +177,15 @@ async def test_an_unanswered_request_is_recorded_and_the_next_uses_a_new_connect
 
 async def test_a_response_received_in_pieces_is_one_response(server: Business) -> None:
     connection = await server.connect()
-    asking = asyncio.create_task(connection.ask(b"x"))
+    pending = asyncio.create_task(connection.request(b"x"))
     FakeServer.answers = [b"HTTP/1.1 200 OK\r\nContent-Le"]
-    await asyncio.wait([asking], timeout=0.05)
+    await asyncio.wait([pending], timeout=0.05)
     connection.data_received(b"ngth: 5\r\n\r\nhel")
     connection.data_received(b"lo")
-    assert await asking == (200, b"hello")
+    assert await pending == (200, b"hello")
     connection.close()
     with pytest.raises(NoResponse):
-        await connection.ask(b"y")
+        await connection.request(b"y")
 
 
 async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:

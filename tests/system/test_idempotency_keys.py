@@ -50,7 +50,7 @@ class Client:
         try:
             connection = await self._business.connect()
             try:
-                status, raw = await connection.ask(self._business.request("POST", "/v1/messages", body, key=key))
+                status, raw = await connection.request(self._business.request("POST", "/v1/messages", body, key=key))
             finally:
                 connection.close()
         except NoResponse:
@@ -106,8 +106,8 @@ async def test_50_concurrent_requests_with_one_key_create_one_message(
     (message_id,) = {id for status, id in answers if status == 201}
     assert (await client.post("k1")) == (201, message_id)
     # A null message, which completes a key exchange, has a row too.
-    question = "SELECT id FROM messages WHERE kind = 'text'"
-    rows = await asyncio.to_thread(installation.read_rows, "business", question)
+    sql = "SELECT id FROM messages WHERE kind = 'text'"
+    rows = await asyncio.to_thread(installation.read_rows, "business", sql)
     assert [row[0] for row in rows] == [message_id]
 
 

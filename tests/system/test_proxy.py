@@ -61,16 +61,16 @@ async def test_an_exchange_is_cut_at_its_moment(
 ) -> None:
     found, proxy = server
     connection = await connect(proxy)
-    assert (await connection.ask(REQUEST))[0] == 200
+    assert (await connection.request(REQUEST))[0] == 200
     found.received, found.answered = b"", 0
     done = proxy.cut_next(cut)
     with pytest.raises(NoResponse):
-        await connection.ask(REQUEST)
+        await connection.request(REQUEST)
     assert done.done()
     await asyncio.wait_for(found.ended.wait(), 5.0)
     assert (found.received, found.answered) == (received, answered)
     later = await connect(proxy)
-    assert (await later.ask(REQUEST))[0] == 200
+    assert (await later.request(REQUEST))[0] == 200
     later.close()
 
 
@@ -78,5 +78,5 @@ async def test_a_cancelled_cut_is_not_made(server: tuple[Server, Proxy]) -> None
     _, proxy = server
     proxy.cut_next(Cut.BEFORE_REQUEST).cancel()
     connection = await connect(proxy)
-    assert (await connection.ask(REQUEST))[0] == 200
+    assert (await connection.request(REQUEST))[0] == 200
     connection.close()

@@ -71,13 +71,13 @@ async def connection(server: Server, requests: Requests[core.Response]) -> Async
 async def test_responses_in_any_order_reach_their_requests(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
-    asking = [asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
-    numbers = [(await server.asked.get()).n for _ in asking]
+    pending = [asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
+    numbers = [(await server.asked.get()).n for _ in pending]
     assert numbers == [1, 2, 3]
     assert server.connection is not None
     for number in reversed(numbers):
         server.connection.send(core.Health(n=number, gateway_status=str(number)))
-    answers = await asyncio.gather(*asking)
+    answers = await asyncio.gather(*pending)
     assert [answer.n for answer in answers] == numbers
     assert requests.in_flight == 0
 
@@ -85,12 +85,12 @@ async def test_responses_in_any_order_reach_their_requests(
 async def test_requests_in_flight_fail_when_the_connection_is_lost(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
-    asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
+    pending = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
     await server.asked.get()
     assert server.connection is not None
     server.connection.abort("crash")
     with pytest.raises(wire.Disconnected):
-        await asking
+        await pending
     assert requests.in_flight == 0
     with pytest.raises(wire.Disconnected, match="not connected"):
         await requests.call(connection, core.GetHealth, timeout=60)
@@ -125,22 +125,22 @@ async def test_each_call_has_its_own_time_and_may_wait_longer(
 async def test_requests_over_the_limit_are_refused_at_once(
     requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
-    asking = [asyncio.ensure_future(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
-    await asyncio.wait(asking, timeout=0.001)
+    pending = [asyncio.ensure_future(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
+    await asyncio.wait(pending, timeout=0.001)
     with pytest.raises(wire.Disconnected, match="already in flight"):
         await requests.call(connection, core.GetHealth, timeout=60)
     connection.abort("enough")
-    results = await asyncio.gather(*asking, return_exceptions=True)
+    results = await asyncio.gather(*pending, return_exceptions=True)
     assert all(isinstance(result, wire.Disconnected) for result in results)
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
-    asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
+    pending = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
     await server.asked.get()
-    asking.cancel()
-    await asyncio.wait([asking])
+    pending.cancel()
+    await asyncio.wait([pending])
     assert requests.in_flight == 0
     assert not requests.resolve(1, core.Done(n=1))
 
@@ -158,16 +158,16 @@ def test_in_any_order_each_call_gets_its_response_or_a_connection_error(order: l
 
     async def scenario() -> None:
         requests: Requests[core.Response] = Requests()
-        asking = [
+        pending = [
             asyncio.ensure_future(requests.call(Line(), core.GetHealth, timeout=60))  # type: ignore[arg-type]
             for _ in range(8)
         ]
-        await asyncio.wait(asking, timeout=0)
+        await asyncio.wait(pending, timeout=0)
         for number in order:
             if number in answered:
                 assert requests.resolve(number, core.Done(n=number))
         requests.lost("gone")
-        results = await asyncio.gather(*asking, return_exceptions=True)
+        results = await asyncio.gather(*pending, return_exceptions=True)
         for number, result in enumerate(results, 1):
             if number in answered:
                 assert result == core.Done(n=number)

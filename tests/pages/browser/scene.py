@@ -122,7 +122,7 @@ class Scene:
         connection = await self.business.connect()
         try:
             request = self.business.request("POST", "/v1/media", data, mime_type=mime_type)
-            status, answer = await connection.ask(request)
+            status, answer = await connection.request(request)
         finally:
             connection.close()
         assert status in (200, 201), answer
