@@ -93,7 +93,7 @@ async def test_keys_are_added_counted_and_replaced(api: NetworkApi) -> None:
 async def test_a_stale_epoch_raises_stale_epoch(network: Network, api: NetworkApi) -> None:
     device = await register(api, ADA)
     client = await network.connect()
-    await client.ask(lambda n: Login(n, ADA, str(device.token), epoch=5))
+    await client.request(lambda n: Login(n, ADA, str(device.token), epoch=5))
     made, _ = keys.generate(device.identity, 3, one_time=1)
     with pytest.raises(errors.StaleEpoch):
         await api.upload_keys(device, made.upload(epoch=4))

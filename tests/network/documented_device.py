@@ -69,7 +69,7 @@ class DocumentedDevice:
         self._reader: asyncio.Task[None] | None = None
         self._n = 0
         self._pongs = 0
-        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._pending: dict[int, asyncio.Future[Frame]] = {}
         self._sent: dict[int, str] = {}
         self._refilling: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
@@ -82,9 +82,9 @@ class DocumentedDevice:
         data = None if body is None else json.dumps(body).encode()
 
         def request() -> tuple[int, Any]:
-            asking = urllib.request.Request(self._url + path, data, headers, method=method)
+            sent = urllib.request.Request(self._url + path, data, headers, method=method)
             try:
-                with urllib.request.urlopen(asking, timeout=PATIENCE) as answer:
+                with urllib.request.urlopen(sent, timeout=PATIENCE) as answer:
                     return answer.status, json.load(answer)
             except urllib.error.HTTPError as error:
                 with error:
@@ -151,7 +151,7 @@ class DocumentedDevice:
         self._n = 0
         self._sent.clear()
         self._reader = asyncio.create_task(self._read())
-        answer = await self.ask({"t": "login", "number": self.number, "token": self.token})
+        answer = await self.request({"t": "login", "number": self.number, "token": self.token})
         assert answer["t"] == "ok", answer
         for send in list(self.outbox.values()):
             await self._post(send)
@@ -169,12 +169,12 @@ class DocumentedDevice:
         """Wait until every upload that the network requested is done."""
         await asyncio.gather(*self._refilling)
 
-    async def ask(self, request: Frame) -> Frame:
+    async def request(self, request: Frame) -> Frame:
         """Send a login, check or fetch, and return its response."""
         self._n += 1
         n = self._n
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._asked[n] = future
+        self._pending[n] = future
         await self._put({**request, "n": n})
         async with asyncio.timeout(PATIENCE):
             return await future
@@ -212,7 +212,7 @@ class DocumentedDevice:
     async def _handle(self, frame: Frame) -> None:
         kind = frame["t"]
         if kind in ("ok", "failed", "checked", "bundles"):
-            self._asked.pop(frame["n"]).set_result(frame)
+            self._pending.pop(frame["n"]).set_result(frame)
         elif kind == "deliver":
             await self._receive(frame)
         elif kind == "accepted":
@@ -233,7 +233,7 @@ class DocumentedDevice:
     async def write(self, peer: str, text: str) -> str:
         """Send a text, set up a session first if none exists, and return the id of the message."""
         if peer not in self._sessions:
-            answer = await self.ask({"t": "check", "number": self.number, "numbers": [peer]})
+            answer = await self.request({"t": "check", "number": self.number, "numbers": [peer]})
             assert answer["registered"] == [peer], answer
             await self._set_up(peer)
         content = {"type": "text", "text": {"body": text}}
@@ -251,7 +251,7 @@ class DocumentedDevice:
         self._sessions.clear()
 
     async def _set_up(self, peer: str) -> None:
-        answer = await self.ask({"t": "fetch", "number": self.number, "numbers": [peer]})
+        answer = await self.request({"t": "fetch", "number": self.number, "numbers": [peer]})
         (bundle,) = answer["bundles"]
         record = e2ee.SessionRecord.initiate(self.identity, self._registration_id, _bundle(bundle))
         self._sessions[peer] = record

@@ -225,7 +225,7 @@ class Client:
         self.link.send(device.Login(n=n, number=number, token=token))
         assert (await self.next(device.Ok)).n == n
 
-    async def ask(self, make: Callable[[int], msgspec.Struct]) -> Any:
+    async def request(self, make: Callable[[int], msgspec.Struct]) -> Any:
         """Send a request and return the next frame."""
         self.link.send(make(next(self._numbers)))
         return await self.next_frame()

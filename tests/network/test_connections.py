@@ -22,7 +22,7 @@ async def test_a_login_with_a_wrong_token_or_number_fails_as_unauthorized(networ
     client = await network.connect()
     token = network.tokens[ALICE]
     for number, attempt in ((ALICE, ""), (ALICE, token[:-1]), (BOB, token), ("nobody", token), ("", "")):
-        failed = await client.ask(functools.partial(device.Login, number=number, token=attempt))
+        failed = await client.request(functools.partial(device.Login, number=number, token=attempt))
         assert isinstance(failed, device.Failed)
         assert failed.reason == device.UNAUTHORIZED
     await client.login(ALICE, token)
@@ -44,7 +44,7 @@ async def test_the_highest_epoch_stays_attached_and_a_lower_one_is_refused(netwo
 
     async def log_in(epoch: int) -> tuple[Client, object]:
         client = await network.connect()
-        return client, await client.ask(functools.partial(device.Login, number=ALICE, token=token, epoch=epoch))
+        return client, await client.request(functools.partial(device.Login, number=ALICE, token=token, epoch=epoch))
 
     first, answer = await log_in(4)
     assert isinstance(answer, device.Ok)
@@ -274,7 +274,7 @@ async def test_registering_again_disconnects_the_previous_device(network: Networ
     old_token = network.tokens[BOB]
     await network.register(BOB)
     assert (await bob.next(device.Closing)).number == BOB
-    failed = await bob.ask(lambda n: device.Login(n, BOB, old_token))
+    failed = await bob.request(lambda n: device.Login(n, BOB, old_token))
     assert failed.reason == device.UNAUTHORIZED
     await alice.nothing_came()
 
@@ -283,7 +283,7 @@ async def test_a_device_that_fetched_a_bundle_is_notified_of_the_new_identity(ne
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
-    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))
     identity = IdentityKeyPair.generate()
     await network.register(BOB, identity=identity)
     (notice,) = await alice.deliveries(1)
@@ -298,7 +298,7 @@ async def test_a_new_identity_is_announced_even_after_the_number_was_unregistere
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
-    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))
     identity = IdentityKeyPair.generate()
     await unregister(network, BOB)
     await network.stop()
@@ -310,7 +310,7 @@ async def test_a_new_identity_is_announced_even_after_the_number_was_unregistere
     alice.ack(notice)
 
     # A registration with the same key as before is not announced.
-    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))
     await unregister(network, BOB)
     await network.register(BOB, identity=identity)
     await alice.nothing_came()
@@ -320,7 +320,7 @@ async def test_a_fetchers_new_identity_is_announced_to_the_owner_of_the_bundle(n
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))
+    await bob.request(lambda n: device.Fetch(n, BOB, [ALICE]))
     identity = IdentityKeyPair.generate()
     await network.register(BOB, identity=identity)
     (notice,) = await alice.deliveries(1)
@@ -340,5 +340,5 @@ async def test_registering_again_with_the_same_identity_notifies_nobody(network:
         status, _answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
         assert status == 201
         alice = await network.connect(ALICE)
-        await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+        await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))
     await alice.nothing_came()

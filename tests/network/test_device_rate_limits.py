@@ -19,8 +19,8 @@ from tests.network.test_requests import fetch
 from tidings.wire import device
 
 
-async def key_ids(client: Client, asker: str, count: int, target: str = BOB) -> list[int | None]:
-    return [(await client.ask(fetch(target, asker=asker))).bundles[0].prekey_id for _ in range(count)]
+async def key_ids(client: Client, requester: str, count: int, target: str = BOB) -> list[int | None]:
+    return [(await client.request(fetch(target, requester=requester))).bundles[0].prekey_id for _ in range(count)]
 
 
 async def test_a_device_gets_a_limited_number_of_one_time_keys_of_a_number_per_day(
@@ -33,7 +33,7 @@ async def test_a_device_gets_a_limited_number_of_one_time_keys_of_a_number_per_d
     await network.register(BOB, prekeys=5, kyber_prekeys=1)
     alice, carol = await network.connect(ALICE), await network.connect(CAROL)
     assert await key_ids(alice, ALICE, 4) == [1, 2, None, None]
-    (bundle,) = (await alice.ask(fetch(BOB))).bundles
+    (bundle,) = (await alice.request(fetch(BOB))).bundles
     assert bundle.kyber_prekey_id == 900, "the last resort"
     assert await key_ids(carol, CAROL, 1) == [3]
     assert await key_ids(alice, ALICE, 1, target=CAROL) == [1], "each target by itself"
@@ -62,18 +62,18 @@ async def test_fetches_and_checks_beyond_the_burst_are_refused_until_later(netwo
     await network.start(clock=clock, rate_limits=rate_limits)
     await network.register(ALICE, BOB, CAROL)
     alice, carol = await network.connect(ALICE), await network.connect(CAROL)
-    assert len((await alice.ask(fetch(BOB, "15559990001", "15559990002"))).bundles) == 1
-    assert isinstance(await alice.ask(lambda n: device.Check(n, ALICE, [BOB] * 4)), device.Checked)
-    failed = await alice.ask(lambda n: device.Check(n, ALICE, [BOB, CAROL]))
+    assert len((await alice.request(fetch(BOB, "15559990001", "15559990002"))).bundles) == 1
+    assert isinstance(await alice.request(lambda n: device.Check(n, ALICE, [BOB] * 4)), device.Checked)
+    failed = await alice.request(lambda n: device.Check(n, ALICE, [BOB, CAROL]))
     assert (failed.reason, failed.retry_after) == (device.RATE_LIMITED, 2)
-    failed = await alice.ask(fetch(BOB))
+    failed = await alice.request(fetch(BOB))
     assert (failed.reason, failed.retry_after) == (device.RATE_LIMITED, 1)
     clock.advance(1)
-    assert len((await alice.ask(fetch(BOB))).bundles) == 1
+    assert len((await alice.request(fetch(BOB))).bundles) == 1
     # The limit of a business is ten times as high.
     for _ in range(29):
-        assert isinstance(await carol.ask(fetch(BOB, asker=CAROL)), device.Bundles)
-    assert {type(await carol.ask(fetch(BOB, asker=CAROL))) for _ in range(2)} >= {device.Failed}
+        assert isinstance(await carol.request(fetch(BOB, requester=CAROL)), device.Bundles)
+    assert {type(await carol.request(fetch(BOB, requester=CAROL))) for _ in range(2)} >= {device.Failed}
 
 
 async def test_group_changes_beyond_the_burst_are_refused_and_reads_are_free(network: Network) -> None:

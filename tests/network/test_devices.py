@@ -173,8 +173,8 @@ async def test_an_unregistered_device_is_unknown_to_all_requests(network: Networ
     assert (await bob.next(device.Closing)).number == BOB
     alice.send(ALICE, BOB, "two")
     assert (await alice.next(device.Refused)).reason == device.NO_SUCH_NUMBER
-    assert (await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))).registered == []
-    assert (await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles == []
+    assert (await alice.request(lambda n: device.Check(n, ALICE, [BOB]))).registered == []
+    assert (await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles == []
     assert reason(await network.request("GET", f"/v1/keys/{BOB}", token=token)) == (401, "unauthorized")
     assert reason(await network.request("DELETE", path, token=network.tokens[ALICE])) == (401, "unauthorized")
     assert reason(await network.request("DELETE", path)) == (401, "unauthorized")
@@ -245,7 +245,7 @@ async def test_repeating_a_registration_changes_nothing_and_needs_no_other_proof
     await alice.login(ALICE, body["token"])
     await network.register(BOB)
     bob = await network.connect(BOB)
-    await bob.ask(functools.partial(device.Fetch, number=BOB, numbers=[ALICE]))
+    await bob.request(functools.partial(device.Fetch, number=BOB, numbers=[ALICE]))
     # A one-time pre-key was handed out: it must not be offered again.
     assert (await network.request("POST", path, body))[0] == 201
     assert (await network.request("GET", f"/v1/keys/{ALICE}", token=body["token"]))[1]["prekeys"] == 24

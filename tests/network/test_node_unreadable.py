@@ -107,4 +107,4 @@ async def test_an_unreadable_node_entry_blocks_no_login(network: Network, redis:
         assert not server.hexists(f"{network.cluster.prefix}:loads", b"\xff\xfe")
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     await reach(alice, ALICE, bob, BOB, "m")
-    assert isinstance(await bob.ask(lambda n: device.Login(n, BOB, network.tokens[BOB])), device.Ok)
+    assert isinstance(await bob.request(lambda n: device.Login(n, BOB, network.tokens[BOB])), device.Ok)

@@ -139,12 +139,12 @@ async def test_an_older_epoch_is_refused_on_every_node(network: Network) -> None
     await network.register(ALICE)
     first, second = await network.connect(node=0), await network.connect(node=1)
     token = network.tokens[ALICE]
-    assert isinstance(await first.ask(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
-    refused = await second.ask(lambda n: device.Login(n, ALICE, token, epoch=1))
+    assert isinstance(await first.request(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
+    refused = await second.request(lambda n: device.Login(n, ALICE, token, epoch=1))
     assert isinstance(refused, device.Failed)
     assert refused.reason == device.STALE_EPOCH
     await first.nothing_came()
-    assert isinstance(await second.ask(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
+    assert isinstance(await second.request(lambda n: device.Login(n, ALICE, token, epoch=2)), device.Ok)
     assert (await first.next(device.Closing)).reason == device.REPLACED
 
 
@@ -163,7 +163,7 @@ async def test_a_number_registered_during_its_login_is_refused_with_its_former_t
 
     monkeypatch.setattr(Presence, "claim", slow)
     client = await network.connect(node=0)
-    failed = await client.ask(lambda n: device.Login(n, ALICE, former))
+    failed = await client.request(lambda n: device.Login(n, ALICE, former))
     assert isinstance(failed, device.Failed)
     assert failed.reason == device.UNAUTHORIZED
     await client.login(ALICE, network.tokens[ALICE])
@@ -174,7 +174,7 @@ async def test_partitions_of_one_device_may_be_attached_to_different_nodes(netwo
     await network.register(ALICE, BOB, CAROL)
     parts = [await network.connect(node=0), await network.connect(node=1)]
     for partition, client in enumerate(parts):
-        answer = await client.ask(
+        answer = await client.request(
             lambda n, partition=partition: device.Login(
                 n, BOB, network.tokens[BOB], partition=partition, partitions=2, layout=1
             )
@@ -192,7 +192,7 @@ async def test_partitions_of_one_device_may_be_attached_to_different_nodes(netwo
             await client.close()
     # A higher layout ends the attachments of the lower one on every node.
     whole = await network.connect(node=0)
-    assert isinstance(await whole.ask(lambda n: device.Login(n, BOB, network.tokens[BOB], layout=2)), device.Ok)
+    assert isinstance(await whole.request(lambda n: device.Login(n, BOB, network.tokens[BOB], layout=2)), device.Ok)
     for client in parts:
         assert (await client.next(device.Closing)).reason == device.REPLACED
 
@@ -277,7 +277,7 @@ async def test_a_checked_missing_number_is_announced_when_it_registers_at_anothe
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE, node=0)
-    checked = await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))
+    checked = await alice.request(lambda n: device.Check(n, ALICE, [BOB]))
     assert checked.registered == []
     await network.register(BOB)
     (notice,) = await alice.deliveries(1)
@@ -291,7 +291,7 @@ async def test_one_time_keys_are_handed_out_once_across_all_nodes(network: Netwo
     clients = [await network.connect(ALICE, node=0), await network.connect(CAROL, node=1)]
 
     async def fetch(client: Client, number: str) -> list[int | None]:
-        answers = [await client.ask(lambda n: device.Fetch(n, number, [BOB])) for _ in range(4)]
+        answers = [await client.request(lambda n: device.Fetch(n, number, [BOB])) for _ in range(4)]
         return [bundle.prekey_id for answer in answers for bundle in answer.bundles]
 
     both = await asyncio.gather(fetch(clients[0], ALICE), fetch(clients[1], CAROL))

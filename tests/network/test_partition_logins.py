@@ -26,9 +26,9 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     return transport, database
 
 
-async def ask_in(client: Client, network: Network, part: Partition, *, epoch: int = 0) -> object:
+async def try_log_in(client: Client, network: Network, part: Partition, *, epoch: int = 0) -> object:
     """Log in this partition of the business and return the response."""
-    return await client.ask(
+    return await client.request(
         functools.partial(
             device.Login,
             number=BUSINESS,
@@ -43,7 +43,7 @@ async def ask_in(client: Client, network: Network, part: Partition, *, epoch: in
 
 async def log_in(network: Network, part: Partition, *, epoch: int = 0) -> Client:
     client = await network.connect()
-    assert isinstance(await ask_in(client, network, part, epoch=epoch), device.Ok)
+    assert isinstance(await try_log_in(client, network, part, epoch=epoch), device.Ok)
     return client
 
 
@@ -114,7 +114,7 @@ async def test_a_higher_layout_expels_the_lower_and_a_lower_one_is_refused(netwo
         assert (closing.reason, closing.number) == (device.REPLACED, BUSINESS)
     late = await network.connect()
     for part in (Partition(0, 2, 1), Partition(), Partition(3, 4, 1)):
-        failed = await ask_in(late, network, part, epoch=99)
+        failed = await try_log_in(late, network, part, epoch=99)
         assert isinstance(failed, device.Failed)
         assert failed.reason == device.STALE_EPOCH
     await newer.nothing_came()
@@ -125,7 +125,7 @@ async def test_an_invalid_partition_is_refused(network: Network, part: tuple[int
     await network.start()
     await network.register(BUSINESS)
     client = await network.connect()
-    failed = await ask_in(client, network, Partition(*part))
+    failed = await try_log_in(client, network, Partition(*part))
     assert isinstance(failed, device.Failed)
     assert failed.reason == device.INVALID
 
@@ -134,14 +134,14 @@ async def test_one_connection_carries_one_partition_of_a_device(network: Network
     await network.start()
     await network.register(BUSINESS, *PEERS)
     client = await log_in(network, Partition(0, 4, 1))
-    failed = await ask_in(client, network, Partition(1, 4, 1))
+    failed = await try_log_in(client, network, Partition(1, 4, 1))
     assert isinstance(failed, device.Failed)
     assert failed.reason == device.INVALID
     # In another layout the same partition stays attached.
-    assert isinstance(await ask_in(client, network, Partition(0, 4, 2)), device.Ok)
+    assert isinstance(await try_log_in(client, network, Partition(0, 4, 2)), device.Ok)
     # A connection that has logged out may log in as another partition.
-    assert isinstance(await client.ask(functools.partial(device.Logout, number=BUSINESS)), device.Ok)
-    assert isinstance(await ask_in(client, network, Partition(1, 4, 2)), device.Ok)
+    assert isinstance(await client.request(functools.partial(device.Logout, number=BUSINESS)), device.Ok)
+    assert isinstance(await try_log_in(client, network, Partition(1, 4, 2)), device.Ok)
     peers = await network.connect(PEERS[1])
     peers.send(PEERS[1], BUSINESS, "m1")
     assert ids(await client.deliveries(1)) == ["m1"]
@@ -175,7 +175,7 @@ async def test_network_notices_reach_the_partition_of_the_number_they_concern(ne
         assert (notice.kind, notice.sender, notice.refs) == (device.EXPIRED, peer, [f"to-{peer}"])
         client.ack(notice)
     # A partition that has fetched a bundle is notified of a new identity key.
-    answer = await parts[0].ask(lambda n: device.Fetch(n, BUSINESS, [PEERS[2]]))
+    answer = await parts[0].request(lambda n: device.Fetch(n, BUSINESS, [PEERS[2]]))
     assert isinstance(answer, device.Bundles)
     changed = registration(PEERS[2], identity=IdentityKeyPair.generate())
     await network.request("POST", "/v1/registrations", changed, token=REGISTRATION_KEY)

@@ -117,7 +117,7 @@ async def test_keys_are_uploaded_counted_and_rotated_only_by_their_device(networ
     assert reason(await network.request("PUT", path, foreign, token=token)) == (400, "invalid")
 
     alice = await network.connect(ALICE)
-    bundles = [(await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles[0] for _ in range(2)]
+    bundles = [(await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles[0] for _ in range(2)]
     assert [bundle.signed_prekey_id for bundle in bundles] == [2, 2]
     assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 901]
 
@@ -167,7 +167,7 @@ async def test_a_registration_without_kyber_deletes_kyber_keys_from_the_director
     for kyber in (True, False):
         body = registration(ALICE, kyber_prekeys=int(kyber), kyber=kyber, identity=identity)
         assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 201
-        (bundle,) = (await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
+        (bundle,) = (await bob.request(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
         assert (bundle.kyber_prekey is not None) is kyber
         assert bundle.identity_key == identity.public
 

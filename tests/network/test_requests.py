@@ -15,8 +15,8 @@ from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tidings.wire import device
 
 
-def fetch(*numbers: str, asker: str = ALICE):  # type: ignore[no-untyped-def]
-    return lambda n: device.Fetch(n, asker, list(numbers))
+def fetch(*numbers: str, requester: str = ALICE):  # type: ignore[no-untyped-def]
+    return lambda n: device.Fetch(n, requester, list(numbers))
 
 
 async def test_a_check_returns_registered_numbers_in_the_requested_order(network: Network) -> None:
@@ -24,7 +24,7 @@ async def test_a_check_returns_registered_numbers_in_the_requested_order(network
     await network.register(ALICE, BOB, CAROL)
     alice = await network.connect(ALICE)
     asked = [CAROL, "15559999999", "", "junk", BOB, CAROL, "१५५५०००००००"]
-    checked = await alice.ask(lambda n: device.Check(n, ALICE, asked))
+    checked = await alice.request(lambda n: device.Check(n, ALICE, asked))
     assert checked.registered == [CAROL, BOB]
 
 
@@ -35,8 +35,8 @@ async def test_a_check_accepts_ten_thousand_numbers_and_no_more(network: Network
     await network.register(ALICE, *registered, prekeys=0)
     alice = await network.connect(ALICE)
     await alice.next(device.PreKeysLow)
-    assert (await alice.ask(lambda n: device.Check(n, ALICE, numbers))).registered == registered
-    failed = await alice.ask(lambda n: device.Check(n, ALICE, [*numbers, BOB]))
+    assert (await alice.request(lambda n: device.Check(n, ALICE, numbers))).registered == registered
+    failed = await alice.request(lambda n: device.Check(n, ALICE, [*numbers, BOB]))
     assert (type(failed), failed.reason) == (device.Failed, device.TOO_LARGE)
 
 
@@ -50,15 +50,15 @@ async def test_a_second_check_of_a_device_is_busy_while_the_first_is_in_flight(n
     busy = await client.next(device.Failed)
     assert (busy.n, busy.reason) == (102, device.BUSY)
     assert {(await client.next(device.Checked)).n for _ in range(2)} == {101, 103}
-    assert isinstance(await client.ask(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)
+    assert isinstance(await client.request(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)
 
 
 async def test_only_a_device_logged_in_on_this_connection_may_check_or_fetch(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
-    for make in (lambda n: device.Check(n, BOB, [ALICE]), fetch(ALICE, asker=BOB)):
-        failed = await alice.ask(make)
+    for make in (lambda n: device.Check(n, BOB, [ALICE]), fetch(ALICE, requester=BOB)):
+        failed = await alice.request(make)
         assert (type(failed), failed.reason) == (device.Failed, device.UNAUTHORIZED)
 
 
@@ -67,7 +67,7 @@ async def test_a_bundle_contains_everything_a_session_needs(network: Network) ->
     await network.register(ALICE, CAROL)
     await network.register(BOB, kyber=False, prekeys=0)
     alice = await network.connect(ALICE)
-    carols, bobs = (await alice.ask(fetch(CAROL, "15559999999", BOB, CAROL))).bundles
+    carols, bobs = (await alice.request(fetch(CAROL, "15559999999", BOB, CAROL))).bundles
     assert (carols.number, carols.registration_id, carols.prekey_id, carols.kyber_prekey_id) == (CAROL, 4711, 1, 900)
     assert len(carols.kyber_prekey) == 1569
     assert len(carols.kyber_prekey_signature) == len(carols.signed_prekey_signature) == 64
@@ -80,25 +80,25 @@ async def test_exhausted_one_time_keys_leave_the_last_resort_key(network: Networ
     await network.register(ALICE)
     await network.register(BOB, prekeys=2, kyber_prekeys=1)
     alice = await network.connect(ALICE)
-    bundles = [(await alice.ask(fetch(BOB))).bundles[0] for _ in range(4)]
+    bundles = [(await alice.request(fetch(BOB))).bundles[0] for _ in range(4)]
     assert [bundle.prekey_id for bundle in bundles] == [1, 2, None, None]
     assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 900, 900, 900]
 
 
 async def test_concurrent_requests_receive_each_one_time_key_exactly_once(network: Network) -> None:
     await network.start(rate_limits=DeviceRateLimits(one_time=500))
-    askers = [f"1555020{i:04}" for i in range(10)]
-    await network.register(*askers)
+    requesters = [f"1555020{i:04}" for i in range(10)]
+    await network.register(*requesters)
     await network.register(BOB, CAROL, prekeys=60, kyber_prekeys=30)
-    clients = [await network.connect(asker) for asker in askers]
+    clients = [await network.connect(requester) for requester in requesters]
 
-    async def ask_often(client: Client, asker: str) -> list[device.Bundle]:
+    async def fetch_often(client: Client, requester: str) -> list[device.Bundle]:
         bundles = []
         for _ in range(7):
-            bundles += (await client.ask(fetch(BOB, CAROL, asker=asker))).bundles
+            bundles += (await client.request(fetch(BOB, CAROL, requester=requester))).bundles
         return bundles
 
-    answers = await asyncio.gather(*(ask_often(c, a) for c, a in zip(clients, askers, strict=True)))
+    answers = await asyncio.gather(*(fetch_often(c, a) for c, a in zip(clients, requesters, strict=True)))
     for number in (BOB, CAROL):
         bundles = [bundle for answer in answers for bundle in answer if bundle.number == number]
         handed_out = sorted(bundle.prekey_id for bundle in bundles if bundle.prekey_id is not None)
@@ -112,7 +112,7 @@ async def test_a_fetch_of_more_than_500_numbers_is_refused(network: Network) -> 
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE)
-    failed = await alice.ask(fetch(*[BOB] * 501))
+    failed = await alice.request(fetch(*[BOB] * 501))
     assert (type(failed), failed.reason) == (device.Failed, device.TOO_LARGE)
 
 
@@ -123,15 +123,15 @@ async def test_a_device_is_notified_once_of_low_keys_and_again_when_they_are_exh
     await network.register(ALICE)
     await network.register(BOB, prekeys=21)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await alice.ask(fetch(BOB))
+    await alice.request(fetch(BOB))
     await bob.nothing_came()
-    await alice.ask(fetch(BOB))
+    await alice.request(fetch(BOB))
     low = await bob.next(device.PreKeysLow)
     assert (low.number, low.remaining) == (BOB, 19)
     for _ in range(18):
-        await alice.ask(fetch(BOB))
+        await alice.request(fetch(BOB))
     await bob.nothing_came()
-    await alice.ask(fetch(BOB))
+    await alice.request(fetch(BOB))
     assert (await bob.next(device.PreKeysLow)).remaining == 0
 
 
@@ -166,13 +166,13 @@ async def test_a_device_that_checked_a_missing_number_is_notified_when_it_regist
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    assert (await alice.ask(lambda n: device.Check(n, ALICE, [CAROL, BOB]))).registered == [BOB]
+    assert (await alice.request(lambda n: device.Check(n, ALICE, [CAROL, BOB]))).registered == [BOB]
     await network.register(CAROL)
     (notice,) = await alice.deliveries(1)
     assert (notice.kind, notice.sender, notice.to, len(notice.body)) == (device.IDENTITY, CAROL, ALICE, 33)
     alice.ack(notice)
     # One notice, and only to devices that asked for the number and did not find it.
-    assert (await bob.ask(lambda n: device.Check(n, BOB, [CAROL]))).registered == [CAROL]
+    assert (await bob.request(lambda n: device.Check(n, BOB, [CAROL]))).registered == [CAROL]
     await network.register(CAROL)
     await alice.nothing_came()
     await bob.nothing_came()
@@ -180,8 +180,8 @@ async def test_a_device_that_checked_a_missing_number_is_notified_when_it_regist
 
 def test_remembered_missing_numbers_are_bounded() -> None:
     missing_numbers = MissingNumbers()
-    for asker in range(9):
-        missing_numbers.add(f"asker {asker}", [CAROL])
+    for requester in range(9):
+        missing_numbers.add(f"requester {requester}", [CAROL])
     assert len(missing_numbers.take([CAROL])) == 8
     assert missing_numbers.take([CAROL]) == []
     missing_numbers.add(ALICE, map(str, range(50_001)))
@@ -210,4 +210,4 @@ async def test_a_check_of_a_connection_that_is_lost_at_once_does_not_stay_in_fli
     asyncio.get_running_loop().call_soon(lose)
     await done
     again = await network.connect(ALICE)
-    assert isinstance(await again.ask(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)
+    assert isinstance(await again.request(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)

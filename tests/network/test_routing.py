@@ -262,7 +262,7 @@ async def test_a_device_that_logged_out_receives_nothing_and_its_connection_stay
     await network.start()
     await network.register(ALICE, BOB)
     both = await network.connect(ALICE, BOB)
-    assert isinstance(await both.ask(lambda n: device.Logout(n=n, number=BOB)), device.Ok)
+    assert isinstance(await both.request(lambda n: device.Logout(n=n, number=BOB)), device.Ok)
     n = both.send(ALICE, BOB, "one")
     assert await both.accepted(1) == [n]
     await both.nothing_came()

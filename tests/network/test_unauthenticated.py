@@ -130,7 +130,7 @@ async def test_a_connection_whose_device_logged_out_may_log_in_again(network: Ne
     await network.start(limits=Limits(login=0.2))
     await network.register(ALICE)
     client = await network.connect(ALICE)
-    assert isinstance(await client.ask(lambda n: device.Logout(n, ALICE)), device.Ok)
+    assert isinstance(await client.request(lambda n: device.Logout(n, ALICE)), device.Ok)
     client.send(ALICE, BOB, "late")
     assert (await client.next(device.Refused)).reason == device.INVALID
     again = await network.connect(ALICE)

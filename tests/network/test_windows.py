@@ -86,7 +86,7 @@ async def test_a_fleet_reads_all_its_mailboxes_on_one_connection(network: Networ
     seen: list[device.Deliver] = []
     logins = 0
     while len(seen) < 120:
-        frame = await client.ask(lambda n: device.Ping())
+        frame = await client.request(lambda n: device.Ping())
         if isinstance(frame, device.Deliver):
             seen.append(frame)
             client.ack(frame)

@@ -117,7 +117,7 @@ async def test_one_device_cannot_exhaust_the_one_time_pre_keys_of_others(
         "fetches of everybody's keys", on="network", others=("network",), memory=None, cpu=None
     ) as strike:
         while asked < form.count(short=1000, long=90_000):
-            frame = await attacker.ask(lambda n: device.Fetch(n, ATTACKER, TARGETS))
+            frame = await attacker.request(lambda n: device.Fetch(n, ATTACKER, TARGETS))
             asked += len(TARGETS)
             if isinstance(frame, device.Bundles):
                 handed_out += sum(bundle.prekey_id is not None for bundle in frame.bundles)
@@ -143,7 +143,7 @@ async def test_directory_lookups_of_one_device_are_rate_limited(
     async with attack("enumeration of the directory", on="network", others=(), memory=None, cpu=None) as strike:
         for turn in range(150):
             block = [f"49{turn:05d}{number:05d}" for number in range(numbers)]
-            frame = await attacker.ask(lambda n, block=block: device.Check(n, ATTACKER, block))
+            frame = await attacker.request(lambda n, block=block: device.Check(n, ATTACKER, block))
             checked += numbers * isinstance(frame, device.Checked)
     allowed = 1_000_000 + 100 * strike.seconds + numbers
     strike.figure("numbers checked by one device", checked, allowed, "numbers")
