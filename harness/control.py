@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 # Bytes of one line: 100,000 numbers with their tokens.
 MAX_LINE = 64 * 1024 * 1024
 
-Answer = Callable[[dict[str, Any]], Awaitable[Any]]
+Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class ChildFailed(Exception):
-    """The child failed to answer, or has ended; `str()` contains its error or the end of its log."""
+    """The child failed to respond, or has ended; `str()` contains its error or the end of its log."""
 
 
 class Child:
@@ -36,7 +36,7 @@ class Child:
         self._module = module
         self._log_path = directory / f"{name}.log"
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._responses: dict[int, asyncio.Future[Any]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -62,11 +62,11 @@ class Child:
     async def request(self, what: str, **details: Any) -> Any:
         """Send a request and return its response. Raises `ChildFailed`."""
         if self._reading is None or self._reading.done():
-            raise ChildFailed(self._epitaph())
+            raise ChildFailed(self._failure())
         n = next(self._numbers)
-        answer = self._answers[n] = asyncio.get_running_loop().create_future()
+        response = self._responses[n] = asyncio.get_running_loop().create_future()
         self._writer.write(msgspec.json.encode({"n": n, "do": what, **details}) + b"\n")
-        return await answer
+        return await response
 
     async def close(self) -> None:
         """Close the socket, at which the child ends, and wait for it; kill it after 20 s."""
@@ -85,35 +85,35 @@ class Child:
         # If the child dies during a request, the connection is reset.
         with contextlib.suppress(ConnectionError):
             async for line in reader:
-                self._answered(msgspec.json.decode(line))
-        for future in self._answers.values():
+                self._receive_response(msgspec.json.decode(line))
+        for future in self._responses.values():
             if not future.done():
-                future.set_exception(ChildFailed(self._epitaph()))
+                future.set_exception(ChildFailed(self._failure()))
 
-    def _answered(self, reply: dict[str, Any]) -> None:
-        future = self._answers.pop(reply["n"])
+    def _receive_response(self, reply: dict[str, Any]) -> None:
+        future = self._responses.pop(reply["n"])
         if future.done():
             return
         if "error" in reply:
             future.set_exception(ChildFailed(f"{self.name}: {reply['error']}"))
         else:
-            future.set_result(reply["answer"])
+            future.set_result(reply["response"])
 
-    def _epitaph(self) -> str:
+    def _failure(self) -> str:
         return f"{self.name} is gone: {self._log_path.read_text()[-2000:]}"
 
 
-async def serve(control_fd: int, answer: Answer) -> None:
-    """Answer requests, each in a separate task, until the socket closes. Runs in the child."""
+async def serve(control_fd: int, respond: Handler) -> None:
+    """Handle requests, each in a separate task, until the socket closes. Runs in the child."""
     ours = socket.socket(fileno=control_fd)
     ours.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
     tasks: set[asyncio.Task[None]] = set()
 
-    async def reply(question: dict[str, Any]) -> None:
-        n = question.pop("n")
+    async def reply(request: dict[str, Any]) -> None:
+        n = request.pop("n")
         try:
-            message: dict[str, Any] = {"n": n, "answer": await answer(question)}
+            message: dict[str, Any] = {"n": n, "response": await respond(request)}
         except Exception:
             message = {"n": n, "error": traceback.format_exc()[-2000:]}
         writer.write(msgspec.json.encode(message) + b"\n")

@@ -175,10 +175,10 @@ class Fleet:
 
     # Requests of the parent.
 
-    async def answer(self, question: dict[str, Any]) -> Any:
-        """Answer one request."""
-        method: Callable[..., Awaitable[Any]] = getattr(self, f"do_{question.pop('do')}")
-        return await method(**question)
+    async def respond(self, request: dict[str, Any]) -> Any:
+        """Carry out one request and return its response."""
+        method: Callable[..., Awaitable[Any]] = getattr(self, f"do_{request.pop('do')}")
+        return await method(**request)
 
     async def do_open(self, **details: Any) -> dict[str, Any]:
         opened = await self.open(**details)
@@ -305,7 +305,7 @@ class Fleet:
 async def main(control_fd: int) -> None:
     gc.set_threshold(100_000, 50, 100)
     fleet = Fleet()
-    await control.serve(control_fd, fleet.answer)
+    await control.serve(control_fd, fleet.respond)
     await fleet.do_close()
 
 

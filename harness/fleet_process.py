@@ -53,7 +53,7 @@ class FleetProcess(Child):
         dials: connections that may be open without a login; 0 for as many as the network has tokens for.
         source: first two bytes of the local addresses; empty for this machine's address.
         """
-        answer = await self.request(
+        response = await self.request(
             "open",
             devices=list(tokens.items()),
             addresses=addresses,
@@ -62,7 +62,7 @@ class FleetProcess(Child):
             source=source,
             seconds=seconds,
         )
-        return float(answer["seconds"])
+        return float(response["seconds"])
 
     async def counts(self) -> dict[str, Any]:
         """Return the counts since `forget`; see `Fleet.do_counts`."""

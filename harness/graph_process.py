@@ -38,7 +38,7 @@ class GraphProcess(Child):
 
     async def __aenter__(self) -> Self:
         await self.start(self._arguments)
-        # It answers when it listens.
+        # It responds when it listens.
         await self.request("wait", messages=0)
         return self
 

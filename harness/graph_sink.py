@@ -1,6 +1,6 @@
 """`python -m harness.graph_sink`: bare HTTP server in place of the Cloud API, which accepts every message.
 
-`harness.graph_process` starts it and sends it requests. It answers after a delay, refuses messages beyond a rate with
+`harness.graph_process` starts it and sends it requests. It responds after a delay, refuses messages beyond a rate with
 130429, and posts no events.
 """
 
@@ -82,13 +82,13 @@ class GraphSink:
         self._full_at = full_at
         return False
 
-    async def answer(self, question: dict[str, Any]) -> Any:
-        """Answer a request of the parent."""
-        match question["do"]:
+    async def respond(self, request: dict[str, Any]) -> Any:
+        """Carry out a request of the parent and return its response."""
+        match request["do"]:
             case "wait":
-                if len(self._times) < question["messages"]:
+                if len(self._times) < request["messages"]:
                     waiter = asyncio.get_running_loop().create_future()
-                    self._waiters.append((question["messages"], waiter))
+                    self._waiters.append((request["messages"], waiter))
                     self._waiters.sort(key=lambda entry: entry[0])
                     await waiter
                 return None
@@ -96,7 +96,7 @@ class GraphSink:
                 found = {"times": self._times, "repeated": self._repeated, "throttled": self._throttled}
                 self._times, self._repeated, self._throttled = {}, 0, 0
                 return found
-        raise ValueError(question["do"])
+        raise ValueError(request["do"])
 
 
 class _Server(asyncio.Protocol):
@@ -136,7 +136,7 @@ async def _serve(options: argparse.Namespace) -> None:
     server = await asyncio.get_running_loop().create_server(
         lambda: _Server(sink), "127.0.0.1", options.port, backlog=1024
     )
-    await control.serve(options.control_fd, sink.answer)
+    await control.serve(options.control_fd, sink.respond)
     server.close()
 
 

@@ -3,7 +3,7 @@
 The parent holds one end of a socket, `--control-fd`, over which it sends requests, one JSON object per line:
 
     {"do": "counts"}                     number of requests, statuses, complete messages, bad signatures
-    {"do": "wait", "complete": 10000}    answered when 10,000 messages have all three statuses
+    {"do": "wait", "complete": 10000}    responds when 10,000 messages have all three statuses
     {"do": "set", "status": 503, "delay": 0.05}   response to requests from now on, and its delay in seconds
     {"do": "take"}                       all records since the last `take`, in the file that the response names
     {"do": "cloud", "secret": "…"}       requests are from now on those of the Cloud API, signed with this app secret
@@ -133,27 +133,27 @@ class Sink:
             while self._waiters and self._waiters[0][0] <= self.counts.complete:
                 self._waiters.pop(0)[1].set_result(None)
 
-    async def answer(self, question: dict[str, Any]) -> Any:
-        """Answer one line of the control socket."""
-        match question["do"]:
+    async def respond(self, request: dict[str, Any]) -> Any:
+        """Carry out a request of the control socket and return its response."""
+        match request["do"]:
             case "counts":
                 return self.counts
             case "wait":
-                if self.counts.complete < question["complete"]:
+                if self.counts.complete < request["complete"]:
                     waiter = asyncio.get_running_loop().create_future()
-                    self._waiters.append((question["complete"], waiter))
+                    self._waiters.append((request["complete"], waiter))
                     self._waiters.sort(key=lambda entry: entry[0])
                     await waiter
                 return self.counts
             case "set":
-                self.status, self.delay = question["status"], question["delay"]
+                self.status, self.delay = request["status"], request["delay"]
                 return self.counts
             case "cloud":
-                self._verifier = AppSecretVerifier(question["secret"])
+                self._verifier = AppSecretVerifier(request["secret"])
                 self._decode = cloud_webhook_body.decode
                 return self.counts
             case "verify":
-                self._verify_every = question["every"]
+                self._verify_every = request["every"]
                 return self.counts
             case "take":
                 self._files += 1
@@ -169,7 +169,7 @@ class Sink:
                     batched=kept.batched,
                 )
                 return {"path": str(path)}
-        raise ValueError(question["do"])
+        raise ValueError(request["do"])
 
 
 class Server(asyncio.Protocol):
@@ -209,27 +209,27 @@ class Server(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(challenge), challenge))
             return
         sink = self._sink
-        answer = b"HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n" % (sink.status, _REASONS.get(sink.status, b"Status"))
+        response = b"HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n" % (sink.status, _REASONS.get(sink.status, b"Status"))
         sink.took(self._headers, self._body)
         self._headers, self._body = {}, b""
         if sink.delay:
-            asyncio.get_running_loop().call_later(sink.delay, self._transport.write, answer)
+            asyncio.get_running_loop().call_later(sink.delay, self._transport.write, response)
         else:
-            self._transport.write(answer)
+            self._transport.write(response)
 
 
 async def serve(control: socket.socket, directory: Path, secret: str, verify_every: int, port: int) -> None:
-    """Listen, report the port on the control socket, then answer requests until its other end closes."""
+    """Listen, report the port on the control socket, then handle requests until its other end closes."""
     sink = Sink(directory, secret, verify_every)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Server(sink), "127.0.0.1", port, backlog=1024)
     reader, writer = await asyncio.open_connection(sock=control)
 
-    async def reply(question: dict[str, Any]) -> None:
-        answer = await sink.answer(question)
-        writer.write(msgspec.json.encode({"n": question["n"], "answer": answer}) + b"\n")
+    async def reply(request: dict[str, Any]) -> None:
+        response = await sink.respond(request)
+        writer.write(msgspec.json.encode({"n": request["n"], "response": response}) + b"\n")
 
-    writer.write(msgspec.json.encode({"n": 0, "answer": {"port": server.sockets[0].getsockname()[1]}}) + b"\n")
+    writer.write(msgspec.json.encode({"n": 0, "response": {"port": server.sockets[0].getsockname()[1]}}) + b"\n")
     tasks: set[asyncio.Task[None]] = set()
     async for line in reader:
         task = loop.create_task(reply(msgspec.json.decode(line)))

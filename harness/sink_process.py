@@ -28,7 +28,7 @@ class SinkProcess:
         self._secret = secret
         self._verify_every = verify_every
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._responses: dict[int, asyncio.Future[Any]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._reading: asyncio.Task[None] | None = None
         self.port = 0
@@ -52,7 +52,7 @@ class SinkProcess:
             self._process = spawn.start(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=(theirs.fileno(),))
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        greeting = self._answers[0] = asyncio.get_running_loop().create_future()
+        greeting = self._responses[0] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read(reader))
         self.port = (await greeting)["port"]
         return self
@@ -96,17 +96,17 @@ class SinkProcess:
 
     async def _request(self, what: str, **details: Any) -> Any:
         n = next(self._numbers)
-        answer = self._answers[n] = asyncio.get_running_loop().create_future()
+        response = self._responses[n] = asyncio.get_running_loop().create_future()
         self._writer.write(msgspec.json.encode({"n": n, "do": what, **details}) + b"\n")
-        return await answer
+        return await response
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         async for line in reader:
             reply = msgspec.json.decode(line)
-            future = self._answers.pop(reply["n"])
+            future = self._responses.pop(reply["n"])
             if not future.done():
-                future.set_result(reply["answer"])
-        for future in self._answers.values():
+                future.set_result(reply["response"])
+        for future in self._responses.values():
             if not future.done():
                 future.set_exception(RuntimeError("the webhook sink is gone: see sink.log"))
 

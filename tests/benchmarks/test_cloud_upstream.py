@@ -23,7 +23,7 @@ def post(sink: GraphSink, message_id: str) -> int:
 async def test_the_server_counts_messages_that_are_posted_again() -> None:
     sink = GraphSink(0.0, 0.0)
     assert [post(sink, message_id) for message_id in ("a", "b", "a")] == [200, 200, 200]
-    found = await sink.answer({"do": "take"})
+    found = await sink.respond({"do": "take"})
     assert (list(found["times"]), found["repeated"], found["throttled"]) == (["a", "b"], 1, 0)
 
 
@@ -33,7 +33,7 @@ async def test_the_server_refuses_more_than_a_second_of_its_rate_at_once() -> No
     assert statuses[:80] == [200] * 80
     # A second would admit 80 more.
     assert statuses.count(400) > 40
-    assert (await sink.answer({"do": "take"}))["throttled"] == statuses.count(400)
+    assert (await sink.respond({"do": "take"}))["throttled"] == statuses.count(400)
 
 
 def test_the_rate_of_a_queue_counts_from_the_end_of_the_load() -> None:
