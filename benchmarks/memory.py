@@ -68,7 +68,7 @@ async def fill(scene: Scene, load: Load, callbacks: int) -> None:
 
 
 async def _let_through(scene: Scene) -> None:
-    await scene.sink.answer_with(200)
+    await scene.sink.respond_with(200)
     await scene.business.set_webhook(scene.sink.url)
 
 
@@ -77,7 +77,7 @@ async def measure_one(prepared: Stage, callbacks: int, *, with_url: bool) -> Run
     weights: dict[str, float] = {}
     waiting = 0
     async with prepared.performance("memory") as scene:
-        await scene.sink.answer_with(503)
+        await scene.sink.respond_with(503)
         await scene.business.check_contacts(stage.recipients(ROBOTS, ROBOTS))
         if not with_url:
             await scene.business.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})

@@ -114,8 +114,8 @@ def reduced_cells() -> list[Cell]:
 async def measure_cell(scene: Scene, cell: Cell, seconds: float) -> Run:
     """Measure one cell. Raises `Failed` and others."""
     numbers = stage.recipients(ROBOTS, ROBOTS)
-    await scene.sink.answer_with(200, cell.delay / 1000)
-    async with messages.measured(scene, drain=functools.partial(_answer_at_once, scene.sink)) as found:
+    await scene.sink.respond_with(200, cell.delay / 1000)
+    async with messages.measured(scene, drain=functools.partial(_respond_at_once, scene.sink)) as found:
         work = cell.work(time.monotonic() + seconds, numbers)
         await client.closed_loop(scene.business, work, cell.users, patient=True, load=found.load)
     load, refused = found.load, found.load.refused.total()
@@ -133,8 +133,8 @@ async def measure_cell(scene: Scene, cell: Cell, seconds: float) -> Run:
     return found.run(cell.name, cell.title, parameters=place, details=details)
 
 
-async def _answer_at_once(sink: SinkProcess) -> None:
-    await sink.answer_with(200)
+async def _respond_at_once(sink: SinkProcess) -> None:
+    await sink.respond_with(200)
 
 
 def has_file(cell: Cell) -> bool:

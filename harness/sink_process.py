@@ -77,7 +77,7 @@ class SinkProcess:
         """Wait until `messages` messages have all three statuses; without a time limit, so set one around it."""
         return msgspec.convert(await self._request("wait", complete=messages), Counts)
 
-    async def answer_with(self, status: int, delay: float = 0.0) -> None:
+    async def respond_with(self, status: int, delay: float = 0.0) -> None:
         """Set the sink's response from now on. delay: seconds."""
         await self._request("set", status=status, delay=delay)
 

@@ -55,7 +55,7 @@ class KillMariaDB:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AnswerWith:
+class RespondWith:
     """Let the webhook respond with an HTTP status for up to 2 seconds in each third of the phase."""
 
     status: int
@@ -67,9 +67,9 @@ class AnswerWith:
         for moment in moments(scene, duration):
             await until(moment)
             phase.trouble()
-            await scene.answer_with(self.status)
+            await scene.respond_with(self.status)
             await asyncio.sleep(scene.rng.uniform(0.2, 2.0))
-            await scene.answer_with(200)
+            await scene.respond_with(200)
 
 
 class PausePastTheLease:

@@ -125,9 +125,9 @@ class Scene:
                 return False
             await asyncio.sleep(POLL_SECONDS)
 
-    async def answer_with(self, status: int) -> None:
+    async def respond_with(self, status: int) -> None:
         """Let the webhook respond with this HTTP status from now on."""
-        await self._sink.answer_with(status)
+        await self._sink.respond_with(status)
 
     async def collect(self) -> None:
         """Update the ledger."""

@@ -24,8 +24,8 @@ RATE = 200.0
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 # Phases of the run with several statuses in a post, and its crash points as in `disruptions.POINTS`. A post is a pass.
 WEBHOOK_PHASES: tuple[tuple[str, Disruption], ...] = (
-    ("webhook refuses every post 3 times", disruptions.AnswerWith(500)),
-    ("webhook away 3 times", disruptions.AnswerWith(503)),
+    ("webhook refuses every post 3 times", disruptions.RespondWith(500)),
+    ("webhook away 3 times", disruptions.RespondWith(503)),
 )
 BATCH_POINTS = ((crashpoints.AFTER_200_BEFORE_MARK, "coreapp", 60),)
 

@@ -27,7 +27,7 @@ def waiting(scene: LoadScene) -> int:
 async def test_100_000_callbacks_wait_and_are_all_posted_when_the_webhook_is_back(tmp_path: Path) -> None:
     figures = figures_of("test_callback_queue.py")
     async with under_load(tmp_path, robots=ROBOTS) as scene:
-        await scene.sink.answer_with(503)
+        await scene.sink.respond_with(503)
         started = time.monotonic()
         async with scene.sending(RATE / 3, lambda: scene.rng.choice(scene.numbers)) as sent:
             # Messages in flight at the limit are still accepted, and refused from then on.
@@ -45,7 +45,7 @@ async def test_100_000_callbacks_wait_and_are_all_posted_when_the_webhook_is_bac
         assert {one.request.status for one in sent} <= {200, 201, 503}
 
         await scene.collect()
-        await scene.sink.answer_with(200)
+        await scene.sink.respond_with(200)
         started = time.monotonic()
         await polling.until(lambda: not waiting(scene), seconds=DRAIN_SECONDS, pause=0.5)
         drained = time.monotonic() - started

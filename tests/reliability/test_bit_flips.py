@@ -59,7 +59,7 @@ async def test_damaged_data_is_reported_and_other_recipients_are_served(tmp_path
         await read_by(business, sink, everybody[:3], "before")
         kept = {"to": OFFLINE, "type": "text", "text": {"body": "waits"}}
         await business.must("POST", "/v1/messages", kept)
-        await sink.answer_with(500)
+        await sink.respond_with(500)
         await business.must("POST", "/v1/messages", {**kept, "to": THIRD})
         waiting = "SELECT COUNT(*) FROM callbacks"
         await polling.until(lambda: bool(installation.read_value("business", waiting)), seconds=SECONDS)
@@ -72,7 +72,7 @@ async def test_damaged_data_is_reported_and_other_recipients_are_served(tmp_path
         flip(installation, "business", "own_prekeys", "sealed", "kind = 'one_time'")
         flip(installation, "network", "envelopes", "body", f"recipient = '{OFFLINE}'")
 
-        await sink.answer_with(200)
+        await sink.respond_with(200)
         await installation.start()
         await read_by(business, sink, [THIRD], "somebody else")
         await read_by(business, sink, [FIRST, SECOND], "whose session was damaged")

@@ -82,7 +82,7 @@ async def test_the_sink_records_each_status_of_a_batch_under_its_own_event_id(si
 
 
 async def test_requests_refused_by_the_sink_do_not_count(sink: SinkProcess) -> None:
-    await sink.answer_with(503)
+    await sink.respond_with(503)
     assert await post(sink, "a", bodies.status("a", "1", Status.SENT, 1)) == 503
     assert (await sink.counts()).statuses == 0
     assert [record.answered for record in await sink.take()] == [503]
