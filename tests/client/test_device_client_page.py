@@ -67,8 +67,8 @@ async def test_the_script_registers_logs_in_and_echoes_texts(
             client.send(ANN, ECHO, f"m{number}", kind=sessions.KINDS[kind], body=body)
             if plaintext != content.NULL_CONTENT:
                 await client.until(lambda count=number: len(client.deliveries) == count)  # type: ignore[misc]
-                session, answer = sessions.read(session, client.deliveries[-1].body)
-                assert answer == plaintext
+                session, reply = sessions.read(session, client.deliveries[-1].body)
+                assert reply == plaintext
         client.send(ANN, ECHO, "garbage", body=b"\x33garbage")
         assert (await line_of(echo)).startswith("unreadable: ")
         kind, body = session.encrypt(content.encode_text("four"))

@@ -44,9 +44,9 @@ def test_a_first_message_opens_one_session_which_reads_its_repetitions() -> None
     assert read_first(ben, bens, two, prekeys=gone) == (bens, b"two")
     with pytest.raises(e2ee.DuplicateMessage):
         read_first(ben, bens, two, prekeys=gone)
-    kind, answer = bens.encrypt(b"three")
+    kind, reply = bens.encrypt(b"three")
     assert sessions.KINDS[kind] == "message"
-    assert sessions.read(anns, answer) == (anns, b"three")
+    assert sessions.read(anns, reply) == (anns, b"three")
 
 
 @pytest.mark.parametrize("missing", ["signed", "one_time", "kyber"])

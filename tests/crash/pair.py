@@ -82,8 +82,8 @@ class PairScene(Scene):
     def queues_are_empty(self) -> bool:
         return are_queues_empty(self._pair.a) and are_queues_empty(self._pair.b)
 
-    def answers(self) -> dict[str, int]:
-        """Return the number of answers of recipients that A's webhook should have received, that it did not receive,
+    def replies(self) -> dict[str, int]:
+        """Return the number of replies of recipients that A's webhook should have received, that it did not receive,
         and that it received under more ids than recipients sent: one for each message shown.
         """
         expected = collections.Counter(

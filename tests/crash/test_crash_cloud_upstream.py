@@ -73,16 +73,16 @@ async def test_no_message_through_the_cloud_api_behind_is_doubled_or_lost_when_p
     finally:
         mariadb.remove()
     problems = table.problems(scene, settled=settled)
-    answers = scene.answers()
-    if answers["lost"] or answers["doubled"]:
-        problems.append(_describe(answers))
-    if not answers["expected"]:
-        problems.append("no recipient has answered, so answers are not tested")
+    replies = scene.replies()
+    if replies["lost"] or replies["doubled"]:
+        problems.append(_describe(replies))
+    if not replies["expected"]:
+        problems.append("no recipient has replied, so replies are not tested")
     if outcome == "fail" and not options.only and not verdict(scene.phases, scene).unconfirmed:
         problems.append("no outcome was unknown, so unknown outcomes are not tested")
-    print(f"\n{table.aligned(scene)}\n\n{table.NOTES}\n\n{_describe(answers)}", flush=True)
+    print(f"\n{table.aligned(scene)}\n\n{table.NOTES}\n\n{_describe(replies)}", flush=True)
     if options.upstream_messages >= WHOLE and not options.only:
-        _write(scene, outcome, seed, answers, problems)
+        _write(scene, outcome, seed, replies, problems)
     assert not problems, "\n" + "\n".join(problems)
     assert not counts.bad_signatures
 
@@ -102,11 +102,11 @@ async def _play(scene: PairScene, messages: int, only: str | None) -> bool:
     return await scene.settle()
 
 
-def _describe(answers: dict[str, int]) -> str:
-    return "answers of recipients: " + ", ".join(f"{count} {name}" for name, count in answers.items())
+def _describe(replies: dict[str, int]) -> str:
+    return "replies of recipients: " + ", ".join(f"{count} {name}" for name, count in replies.items())
 
 
-def _write(scene: PairScene, outcome: str, seed: int, answers: dict[str, int], problems: list[str]) -> None:
+def _write(scene: PairScene, outcome: str, seed: int, replies: dict[str, int], problems: list[str]) -> None:
     date = datetime.date.today().isoformat()
     RESULTS.mkdir(exist_ok=True)
     result = "\n".join(problems) or "The records agree."
@@ -116,5 +116,5 @@ def _write(scene: PairScene, outcome: str, seed: int, answers: dict[str, int], p
         f"`TIDINGS_CLOUD_UNKNOWN_OUTCOME={outcome}`: messages of v1 at {RATE:.0f} a second to A, which sends them "
         "through the Cloud API of B to robots; both on MariaDB (`innodb_flush_log_at_trx_commit=1`), everything on one "
         "machine. In parentheses: kills or cuts of the phase.\n\n"
-        f"{table.markdown(scene)}\n\n{table.NOTES}\n\n{_describe(answers)}\n\n{result}\n"
+        f"{table.markdown(scene)}\n\n{table.NOTES}\n\n{_describe(replies)}\n\n{result}\n"
     )

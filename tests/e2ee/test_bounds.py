@@ -138,9 +138,9 @@ def test_late_messages_of_an_archived_session_are_read_in_any_order(version: int
     bob, bobs, sessions = staged(version, 1, alice=alice)
     sessions[0].decrypt(*bobs.encrypt(b"answer"))
     bobs.decrypt(*sessions[0].encrypt(b"a chain that is known"))
-    answer = bobs.encrypt(b"another answer")
+    reply = bobs.encrypt(b"another answer")
     late = [sessions[0].encrypt(b"%d" % position) for position in range(301)]
-    sessions[0].decrypt(*answer)
+    sessions[0].decrypt(*reply)
     new_chain = [sessions[0].encrypt(b"%d" % position) for position in range(2)]
     for _ in range(3):
         bobs, _ = bob.receive(bobs, *alice.initiate(bob, version).encrypt(b"again"))

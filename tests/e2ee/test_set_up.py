@@ -189,8 +189,8 @@ def test_reading_a_message_of_an_archived_session_promotes_the_session() -> None
     late = old.encrypt(b"from the old session")
     bobs = parties.reload(pair.bob, bobs)
     assert bobs.decrypt(*late) == b"from the old session"
-    answer = bobs.encrypt(b"in the old session")
-    assert old.decrypt(*answer) == b"in the old session"
+    reply = bobs.encrypt(b"in the old session")
+    assert old.decrypt(*reply) == b"in the old session"
     assert bobs.decrypt(*renewed.encrypt(b"still here")) == b"still here"
 
 

@@ -38,13 +38,13 @@ def test_the_sending_half_is_small_before_the_first_reply() -> None:
 
 def test_sending_loads_no_private_key() -> None:
     pair = parties.settled()
-    answer = pair.bobs.encrypt(b"answer")
+    reply = pair.bobs.encrypt(b"answer")
     sending, receiving = parties.blobs(pair.alices)
     damaged = e2ee.SessionRecord.load(pair.alice.identity, sending, receiving[:-1])
     for text in (b"text", b"more"):
         assert pair.bobs.decrypt(*damaged.encrypt(text)) == text
     with pytest.raises(e2ee.CorruptState):
-        damaged.decrypt(*answer)
+        damaged.decrypt(*reply)
 
 
 def test_halves_saved_at_different_times_do_not_load() -> None:

@@ -123,8 +123,8 @@ def test_group_subjects_and_quoted_texts_stay_within_their_lines(show: Show, sep
     # With a long subject, the head itself may be folded.
     from_mallory(["".join(row.removeprefix("  | ") for row in rows)])
     assert all(row.startswith("  | ") for row in rows[1:]), rows
-    answer = {"type": "text", "text": {"body": "hi"}, "context": {"id": "m1"}}
-    quoting = ReceivedMessage(ADA, MALLORY, "m2", 2, 1, 1_000, "text", "hi", json.dumps(answer))
+    reply = {"type": "text", "text": {"body": "hi"}, "context": {"id": "m1"}}
+    quoting = ReceivedMessage(ADA, MALLORY, "m2", 2, 1, 1_000, "text", "hi", json.dumps(reply))
     from_mallory(show(text(subject), quoting, columns=80)[:1])
     rows = show(text(subject), quoting, columns=80)
     assert len([row for row in rows if not row.startswith("  | ")]) == 2

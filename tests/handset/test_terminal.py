@@ -119,8 +119,8 @@ async def test_a_reply_is_shown_with_the_message_it_answers(live_network: LiveNe
             await ada.until(r"\+15550000000: \(answers “Soup or pasta\?”\)\n  \| Soup")
             ada.type("what is there?")
             await sender.until(lambda: len(sender.messages) == 1)
-            answer = {**text, "context": {"id": sender.messages[0].id}}
-            await sender.fleet.send_content(BUSINESS, ADA, answer)
+            reply = {**text, "context": {"id": sender.messages[0].id}}
+            await sender.fleet.send_content(BUSINESS, ADA, reply)
             await ada.until(r"\(answers “what is there\?”\)\n  \| Soup")
             await sender.fleet.send_content(BUSINESS, ADA, {**text, "context": {"id": "gBEG-unseen"}})
             await ada.until(r"\(answers gBEG-unseen\)\n  \| Soup")
@@ -145,9 +145,9 @@ async def test_a_list_is_shown_with_its_rows_and_the_selected_row_reaches_the_bu
         await ada.until("Use /pick N, from 1 to 3")
         ada.type("/pick 3")
         await sender.until(lambda: len(sender.messages) == 1)
-        answer = json.loads(sender.messages[0].raw)
-        assert answer["interactive"] == {"type": "list_reply", "list_reply": {"id": "salad", "title": "Salad"}}
-        assert (answer["context"]["id"], answer["profile"]) == (listed, {"name": "Ada"})
+        reply = json.loads(sender.messages[0].raw)
+        assert reply["interactive"] == {"type": "list_reply", "list_reply": {"id": "salad", "title": "Salad"}}
+        assert (reply["context"]["id"], reply["profile"]) == (listed, {"name": "Ada"})
 
         await sender.fleet.send_content(BUSINESS, ADA, template)
         await ada.until("Hello Ada, your order of")

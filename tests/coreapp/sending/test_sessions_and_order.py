@@ -25,13 +25,13 @@ NUMBERS = [f"1555011000{n}" for n in range(1, 6)]
 class Readers:
     """Phones that read each message once, by its id, as it arrives, and reply to some of them."""
 
-    def __init__(self, world: World, phones: list[Phone], *, answer_every: int = 0) -> None:
+    def __init__(self, world: World, phones: list[Phone], *, reply_every: int = 0) -> None:
         self.world = world
         self.phones = {phone.number: phone for phone in phones}
         self.texts: dict[str, list[str]] = {phone.number: [] for phone in phones}
         self.seen: dict[str, bytes] = {}
-        self.answers = 0
-        self.answer_every = answer_every
+        self.replies = 0
+        self.reply_every = reply_every
 
     def __call__(self, send: frames.Send) -> str | None:
         if send.id in self.seen:
@@ -40,10 +40,10 @@ class Readers:
         self.seen[send.id] = send.body
         content = self.phones[send.to].read(send.kind, send.body)
         self.texts[send.to].append(content["text"]["body"])  # type: ignore[index]
-        if self.answer_every and len(self.seen) % self.answer_every == 0:
-            self.answers += 1
+        if self.reply_every and len(self.seen) % self.reply_every == 0:
+            self.replies += 1
             kind, body = self.phones[send.to].write(b'{"type":"text","text":{"body":"ok"}}')
-            self.world.network.deliver(send.to, kind, id=f"answer-{self.answers}", body=body)
+            self.world.network.deliver(send.to, kind, id=f"reply-{self.replies}", body=body)
         return None
 
 
@@ -60,7 +60,7 @@ async def test_messages_decrypt_once_and_in_order_under_any_interleaving(
 ) -> None:
     monkeypatch.setattr(sessions, "CACHED", limit)
     phones = world.add_phones(*NUMBERS)
-    readers = Readers(world, phones, answer_every=3)
+    readers = Readers(world, phones, reply_every=3)
     world.network.policy = readers
     running = await world.start()
     await world.connected(running)
@@ -81,7 +81,7 @@ async def test_messages_decrypt_once_and_in_order_under_any_interleaving(
     await world.network.signals.until(lambda: len(readers.seen) == total)
     assert readers.texts == sent
     await world.sink.signals.until(
-        lambda: sum(label[1] == "received" for label in world.sink.labels()) == readers.answers
+        lambda: sum(label[1] == "received" for label in world.sink.labels()) == readers.replies
     )
     posted = [label for label in world.sink.labels() if label[1] == "received"]
     assert len(set(posted)) == len(posted)

@@ -35,10 +35,10 @@ async def files() -> AsyncIterator[str]:
     """URL of a server with the files that messages name by a link."""
 
     def of(kind: str, data: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
+        async def reply(request: web.Request) -> web.Response:
             return web.Response(body=data, headers={"Content-Type": kind})
 
-        return answer
+        return reply
 
     app = web.Application()
     for name, (kind, data) in FILES.items():
@@ -127,8 +127,8 @@ async def test_each_type_that_is_tried_arrives_on_the_phone_and_its_steps_appear
     await expect(console.get_by_role("heading", level=1)).to_have_text("Messages")
     await phone.get_by_label("Message", exact=True).fill("Thank you")
     await phone.get_by_role("button", name="Send", exact=True).click()
-    (answer,) = await handsets.inbound(number)
-    row = console.get_by_role("link", name=str(answer["id"]))
+    (reply,) = await handsets.inbound(number)
+    row = console.get_by_role("link", name=str(reply["id"]))
     await expect(row).to_be_visible()
     await row.click()
     await expect(console.locator("#live .steps")).to_contain_text("Received")
