@@ -53,12 +53,12 @@ async def call(port: int, request: bytes) -> tuple[int, Any]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
-        return await answer(reader)
+        return await read_response(reader)
     finally:
         writer.close()
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, Any]:
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, Any]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
     return int(head[9:12]), json.loads(await reader.readexactly(length))
@@ -80,7 +80,7 @@ async def client(port: int, authorization: str, count: int, ids: list[str], late
     for _ in range(count):
         started = time.perf_counter()
         writer.write(request)
-        status, body = await answer(reader)
+        status, body = await read_response(reader)
         latencies.append(time.perf_counter() - started)
         if status != 201:
             raise SystemExit(f"an answer was {status}: {body}")

@@ -113,14 +113,14 @@ class HostileHost:
         with contextlib.suppress(OSError), connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
-                self._answer(connection)
+                self._respond(connection)
             else:
                 with self._tls.wrap_socket(connection, server_side=True) as secured:
-                    self._answer(secured)
+                    self._respond(secured)
         with self._lock:
             self._open.remove(connection)
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _respond(self, connection: socket.socket) -> None:
         connection.recv(BLOCK)
         self._are_together.wait(GATHERING)
         self._send(connection, self._form.head)

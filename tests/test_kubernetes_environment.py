@@ -116,7 +116,7 @@ def cluster(tmp_path: Path, mariadb: MariaDB) -> Iterator[Cluster]:
         made.remove_users()
 
 
-def answer(url: str) -> int:
+def request_status(url: str) -> int:
     """Return the status of the response, without verifying the certificate; 0 for no response."""
     try:
         with urllib.request.urlopen(url, timeout=10, context=ssl._create_unverified_context()) as found:
@@ -159,7 +159,7 @@ async def test_processes_with_the_manifests_settings_connect_and_authenticate(cl
         seen: dict[str, int] = {}
 
         def all_ready() -> bool:
-            seen.update({role: answer(url) for role, url in ready.items()})
+            seen.update({role: request_status(url) for role, url in ready.items()})
             return set(seen.values()) == {200}
 
         try:

@@ -44,21 +44,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path == "/token":
             scope = re.search(r"scope=repository%3A(.+)%3Apull", query)
-            self._answer(200 if scope and "service=registry" in query else 400, json.dumps({"token": "good"}).encode())
+            self._respond(200 if scope and "service=registry" in query else 400, json.dumps({"token": "good"}).encode())
             return
         match = re.fullmatch(r"/v2/(.+)/manifests/(.+)", path)
         assert match is not None, path
         if self.headers.get("Authorization") != "Bearer good":
             challenge = f'Bearer realm="{self.server.url}/token",service="registry"'
-            self._answer(401, b"{}", ("WWW-Authenticate", challenge))
+            self._respond(401, b"{}", ("WWW-Authenticate", challenge))
         elif f"{match[1]}:{match[2]}" in self.server.missing:
-            self._answer(404, b"{}")
+            self._respond(404, b"{}")
         else:
             accepted = self.headers["Accept"].split(", ")
             assert accepted[0] == "application/vnd.oci.image.index.v1+json", "an image for several platforms first"
-            self._answer(200, self.server.manifest(match[1], match[2]))
+            self._respond(200, self.server.manifest(match[1], match[2]))
 
-    def _answer(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+    def _respond(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
         self.send_response(status)
         for name, value in (*headers, ("Content-Length", str(len(body)))):
             self.send_header(name, value)

@@ -153,7 +153,7 @@ async def test_the_doctor_finds_no_error_with_a_loopback_webhook(make: Make, tmp
     installation = await make({})
     where = await installation.start()
     webhook = web.Application()
-    webhook.router.add_route("*", "/", _answer_200)
+    webhook.router.add_route("*", "/", _respond_200)
     async with web_server.serving(webhook) as url, httpx.AsyncClient(base_url=where.api_url) as client:
         login = await client.post(
             "/v1/users/login", auth=("admin", where.first_password), json={"new_password": "Tidings-2026!"}
@@ -183,7 +183,7 @@ async def _examine(data_dir: Path) -> list[dict[str, str]]:
     return found
 
 
-async def _answer_200(_: web.Request) -> web.Response:
+async def _respond_200(_: web.Request) -> web.Response:
     return web.Response()
 
 

@@ -11,7 +11,7 @@ from tests.fuzz import beyond
 ROOT = Path(__file__).parents[2]
 
 
-def answer(*details: str, code: int = 1009) -> bytes:
+def error_response(*details: str, code: int = 1009) -> bytes:
     return json.dumps({"errors": [{"code": code, "title": "t", "details": text} for text in details]}).encode()
 
 
@@ -24,24 +24,24 @@ def test_every_exception_names_existing_tests() -> None:
 
 
 def test_only_the_known_server_error_is_explained() -> None:
-    there = answer("Unable to create user. Already exist?", code=1014)
+    there = error_response("Unable to create user. Already exist?", code=1014)
     assert beyond.find(beyond.SERVER_ERROR, "POST /v1/users", b"{}", there) is not None
     assert beyond.find(beyond.SERVER_ERROR, "POST /v1/groups", b"{}", there) is None
-    assert beyond.find(beyond.SERVER_ERROR, "POST /v1/users", b"{}", answer("unexpected", code=1000)) is None
+    assert beyond.find(beyond.SERVER_ERROR, "POST /v1/users", b"{}", error_response("unexpected", code=1000)) is None
 
 
 def test_one_unknown_error_is_enough_for_a_failure() -> None:
     known, other = "code: should be the one that was sent", "body: should be a JSON object"
     operation = "POST /v1/account/verify"
-    assert beyond.find(beyond.REJECTED, operation, b"{}", answer(known)) is not None
-    assert beyond.find(beyond.REJECTED, operation, b"{}", answer(known, other)) is None
+    assert beyond.find(beyond.REJECTED, operation, b"{}", error_response(known)) is not None
+    assert beyond.find(beyond.REJECTED, operation, b"{}", error_response(known, other)) is None
 
 
 def test_an_accepted_request_is_explained_only_when_its_body_is_blank() -> None:
     for sent, is_known in ((b" \n", True), (b"", False), (b"{}", False), (b"\n{", False)):
         found = beyond.find(beyond.ACCEPTED, "PATCH /v1/settings/application", sent, b'{"meta": {}}')
         assert (found is not None) is is_known
-    assert beyond.find(beyond.ACCEPTED, "POST /v1/users", b" ", answer("")) is None
+    assert beyond.find(beyond.ACCEPTED, "POST /v1/users", b" ", error_response("")) is None
 
 
 def test_a_response_in_another_format_is_never_explained() -> None:

@@ -28,7 +28,7 @@ class Robots:
         self.released.set()
         self.response: RecipientResponse = RecipientDone("gBEG")
 
-    async def answer(self, call: RecipientCall) -> RecipientResponse:
+    async def respond(self, call: RecipientCall) -> RecipientResponse:
         self.calls.append(call)
         await self.released.wait()
         return self.response
@@ -38,7 +38,7 @@ class Robots:
 async def listening(directory: Path, robots: Robots) -> AsyncIterator[None]:
     """Serve the socket of a directory during the block."""
     stop = asyncio.Event()
-    running = asyncio.create_task(RecipientControl(directory, robots.answer).run(stop))
+    running = asyncio.create_task(RecipientControl(directory, robots.respond).run(stop))
     try:
         await polling.until((directory / "recipients.sock").exists, seconds=30)
         yield

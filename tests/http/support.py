@@ -128,7 +128,7 @@ async def connected(server: Server, **options: Any) -> AsyncIterator[tuple[async
     writer.transport.abort()
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
     return int(head.split()[1]), await reader.readexactly(length)

@@ -20,7 +20,7 @@ import pytest
 
 from tests.authority import Authority
 from tests.coreapp.signals import soon
-from tests.http.support import Server, answer, connected, serve
+from tests.http.support import Server, connected, read_response, serve
 from tests.manual_clock import ManualClock
 from tidings.http import acceptor, refused_connections
 from tidings.http.listener_settings import UnauthenticatedSettings
@@ -43,7 +43,7 @@ def _descriptors() -> None:
 async def log_in(server: Server, **options: object) -> None:
     async with connected(server, **options) as (reader, writer):
         writer.write(KNOWN)
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 async def burst(server: Server, count: int, request: bytes, **options: object) -> Counter[str]:
@@ -56,7 +56,7 @@ async def burst(server: Server, count: int, request: bytes, **options: object) -
             return type(error).__name__
         try:
             writer.write(request)
-            status, _ = await answer(reader)
+            status, _ = await read_response(reader)
             return str(status)
         except (OSError, asyncio.IncompleteReadError) as error:
             return type(error).__name__
@@ -168,7 +168,7 @@ async def test_a_503_follows_the_start_of_the_request() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.3)
         writer.write(KNOWN)
-        assert (await answer(reader))[0] == 503
+        assert (await read_response(reader))[0] == 503
 
 
 @pytest.mark.parametrize("secured", [False, True], ids=["plaintext", "tls"])
@@ -246,7 +246,7 @@ async def test_known_connections_beyond_the_waiting_limit_get_503_with_retry_aft
         for _, writer in held[:2]:
             writer.transport.abort()
         held[2][1].write(KNOWN)
-        assert (await answer(held[2][0]))[0] == 200
+        assert (await read_response(held[2][0]))[0] == 200
 
 
 async def test_an_unknown_address_has_100_connections_served_and_256_waiting() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.authority import Authority
 from tests.coreapp.signals import soon
-from tests.http.support import Server, answer, connected, serve, write_on
+from tests.http.support import Server, connected, read_response, serve, write_on
 from tests.manual_clock import ManualClock
 from tidings.aio import dispatch_limit
 from tidings.aio.clock import SystemClock
@@ -30,11 +30,11 @@ async def test_unauthenticated_requests_are_delayed_and_authenticated_ones_are_n
         # More than the burst of a full token bucket, after which the unauthenticated requests are delayed.
         unknown[1].write(request * 400)
         while server.served < 150:
-            assert (await answer(unknown[0]))[0] == 200
+            assert (await read_response(unknown[0]))[0] == 200
         before = server.served
         for authorization in (b"known", b"none", b"none"):
             other[1].write(b"GET / HTTP/1.1\r\nAuthorization: %b\r\n\r\n" % authorization)
-            assert (await answer(other[0]))[0] == 200
+            assert (await read_response(other[0]))[0] == 200
         assert server.served - before < 100
 
 
@@ -75,7 +75,7 @@ async def test_a_request_whose_delay_would_be_too_long_is_refused() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.01)
     async with serve(limits=limits) as server, connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n" * 2)
-        assert [(await answer(reader))[0] for _ in range(2)] == [200, 429]
+        assert [(await read_response(reader))[0] for _ in range(2)] == [200, 429]
         assert await reader.read() == b""
         assert server.served == 1
 
@@ -100,19 +100,19 @@ async def test_connections_beyond_the_limit_of_an_address_wait_until_one_logs_in
         for _, writer in clients:
             writer.write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
         for reader, _ in clients:
-            assert (await answer(reader))[0] == 200
+            assert (await read_response(reader))[0] == 200
 
 
 async def test_the_oldest_unauthenticated_connection_is_closed_at_the_limit() -> None:
     async with serve(connections=2) as server, connected(server) as good, connected(server) as idle:
         good[1].write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
-        assert (await answer(good[0]))[0] == 200
+        assert (await read_response(good[0]))[0] == 200
         async with connected(server) as next_one:
             next_one[1].write(b"GET / HTTP/1.1\r\n\r\n")
             assert await idle[0].read() == b""
-            assert (await answer(next_one[0]))[0] == 200
+            assert (await read_response(next_one[0]))[0] == 200
         good[1].write(b"GET / HTTP/1.1\r\n\r\n")
-        assert (await answer(good[0]))[0] == 200
+        assert (await read_response(good[0]))[0] == 200
 
 
 PROXY = [ipaddress.ip_network("127.0.0.1")]
@@ -125,7 +125,7 @@ async def test_authenticated_clients_behind_a_trusted_proxy_may_send_large_bodie
         for _ in range(2):
             writer.write(b"POST /read HTTP/1.1\r\nAuthorization: %b\r\nContent-Length: %d\r\n\r\n" % (given, size))
             await write_on(writer, bytes(2**20), size)
-            assert (await answer(reader))[0] == 200
+            assert (await read_response(reader))[0] == 200
 
 
 async def test_at_most_8_mib_of_unauthenticated_bodies_are_held(server: Server) -> None:
@@ -137,7 +137,7 @@ async def test_at_most_8_mib_of_unauthenticated_bodies_are_held(server: Server) 
             await writer.drain()
             if index < 3:
                 await soon(lambda count=index + 1: server.limiter._held >= count * 2_500_000)  # type: ignore[misc]
-        assert (await answer(found[3][0]))[0] == 429
+        assert (await read_response(found[3][0]))[0] == 429
 
 
 async def test_a_request_refused_for_held_memory_is_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ async def test_urgent_requests_are_dispatched_before_most_others(server: Server)
             path = b"/urgent" if number == len(found) - 1 else b"/other"
             writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n")
         for reader, _ in found:
-            assert (await answer(reader))[0] == 200
+            assert (await read_response(reader))[0] == 200
     assert len(order) == len(found)
     assert order.index("/urgent") < 2 * 16
 
@@ -248,10 +248,10 @@ async def test_only_overloaded_paths_are_refused_and_the_connection_is_kept(serv
     async with connected(server) as (reader, writer):
         for path, status in (("/full", 503), ("/other", 200), ("/full", 503)):
             writer.write(b"GET " + path.encode() + KNOWN)
-            assert (await answer(reader))[0] == status
+            assert (await read_response(reader))[0] == status
         server.crowded = set()
         writer.write(b"GET /full" + KNOWN)
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
     assert done == ["/other", "/full"]
 
 
@@ -260,9 +260,9 @@ async def test_the_body_of_a_refused_request_is_skipped_and_the_next_request_ser
     head = b"POST /full HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\nContent-Length: 4000\r\n\r\n"
     async with connected(server) as (reader, writer):
         writer.write(head + b"x" * 100)
-        assert (await answer(reader))[0] == 503
+        assert (await read_response(reader))[0] == 503
         writer.write(b"x" * 3900 + b"GET /other" + KNOWN)
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 async def test_a_request_with_a_delayed_refusal_is_served_if_the_overload_has_ended(server: Server) -> None:
@@ -270,10 +270,10 @@ async def test_a_request_with_a_delayed_refusal_is_served_if_the_overload_has_en
     server.crowded = {"/full"}
     async with connected(server) as (first, writer), connected(server) as (second, other):
         writer.write(b"GET /full" + KNOWN)
-        assert (await answer(first))[0] == 503
+        assert (await read_response(first))[0] == 503
         other.write(b"GET /full" + KNOWN)
         server.crowded = set()
-        assert (await answer(second))[0] == 200
+        assert (await read_response(second))[0] == 200
 
 
 async def test_a_disconnect_cancels_a_delayed_refusal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ async def test_a_disconnect_cancels_a_delayed_refusal(server: Server, monkeypatc
     server.crowded = {"/full"}
     async with connected(server) as (first, writer):
         writer.write(b"GET /full" + KNOWN)
-        assert (await answer(first))[0] == 503
+        assert (await read_response(first))[0] == 503
         async with connected(server) as (_, other):
             other.write(b"GET /full" + KNOWN)
             await soon(lambda: len(server.limiter.refusals) == 1)
@@ -304,11 +304,11 @@ async def test_the_dispatch_delay_counts_towards_the_overload_check(server: Serv
         writer.write(b"GET /other" + KNOWN)
         await soon(lambda: len(waiting) == 1)
         other.write(b"GET /other" + KNOWN)
-        assert (await answer(second))[0] == 503
+        assert (await read_response(second))[0] == 503
         assert delays[0] == 0.0 < delays[1]
         waiting._each = 1
         waiting._next()
-        assert (await answer(first))[0] == 200
+        assert (await read_response(first))[0] == 200
 
 
 async def test_requests_beyond_the_dispatch_queue_limit_are_refused(server: Server) -> None:
@@ -317,7 +317,7 @@ async def test_requests_beyond_the_dispatch_queue_limit_are_refused(server: Serv
         found = [await stack.enter_async_context(connected(server)) for _ in range(40)]
         for _, writer in found:
             writer.write(b"GET /other" + KNOWN)
-        statuses = [(await answer(reader))[0] for reader, _ in found]
+        statuses = [(await read_response(reader))[0] for reader, _ in found]
     assert set(statuses) == {200, 503}
 
 
@@ -327,7 +327,7 @@ async def test_few_disconnected_clients_are_closed_per_event_loop_iteration(serv
         for _ in range(20):
             reader, writer = await stack.enter_async_context(connected(server))
             writer.write(b"GET /other" + KNOWN)
-            assert (await answer(reader))[0] == 200
+            assert (await read_response(reader))[0] == 200
     left = [len(server.limiter)]
     async with asyncio.timeout(30):
         while left[-1]:
@@ -352,5 +352,5 @@ async def test_requests_of_disconnected_clients_are_not_dispatched(server: Serve
         waiting._each = 1
         waiting._next()
         writer.write(b"GET /other" + KNOWN)
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
     assert paths == ["/other"]

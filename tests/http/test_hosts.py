@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.http.support import Server, answer, connected, serve
+from tests.http.support import Server, connected, read_response, serve
 from tidings.config import env
 from tidings.config.env import SettingsError
 from tidings.http import hosts, listener_settings
@@ -43,8 +43,8 @@ async def test_a_configured_host_is_served(named: Server, host: str) -> None:
         writer.write(
             b"GET / HTTP/1.1\r\nHost: %b\r\n\r\nGET /other HTTP/1.1\r\nHost: %b\r\n\r\n" % ((host.encode(),) * 2)
         )
-        assert await answer(reader) == (200, b"")
-        assert await answer(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_a_configured_host_is_served(named: Server, host: str) -> None:
 async def test_another_host_is_refused_before_the_application(named: Server, lines: bytes) -> None:
     async with connected(named) as (reader, writer):
         writer.write(b"GET /other HTTP/1.1\r\n" + lines + b"\r\n")
-        status, body = await answer(reader)
+        status, body = await read_response(reader)
         assert status == 421
         assert b"Host" in body
         assert await reader.read() == b""
@@ -72,14 +72,14 @@ async def test_the_host_of_an_absolute_target_is_checked_as_well(named: Server) 
     for target, expected in ((b"http://evil.example/x", 421), (b"http://api.example.com/x", 200)):
         async with connected(named) as (reader, writer):
             writer.write(b"GET %b HTTP/1.1\r\nHost: api.example.com\r\n\r\n" % target)
-            assert (await answer(reader))[0] == expected
+            assert (await read_response(reader))[0] == expected
 
 
 async def test_a_wrong_host_in_a_pipelined_request_is_refused_after_the_first_is_served(named: Server) -> None:
     async with connected(named) as (reader, writer):
         writer.write(b"GET /a HTTP/1.1\r\nHost: api.example.com\r\n\r\nGET /b HTTP/1.1\r\nHost: evil.example\r\n\r\n")
-        assert (await answer(reader))[0] == 200
-        assert (await answer(reader))[0] == 421
+        assert (await read_response(reader))[0] == 200
+        assert (await read_response(reader))[0] == 421
     assert named.served == 1
 
 
@@ -89,13 +89,13 @@ async def test_a_wrong_host_in_a_pipelined_request_is_refused_after_the_first_is
 async def test_health_and_metrics_are_served_for_every_host(named: Server, path: str) -> None:
     async with connected(named) as (reader, writer):
         writer.write(b"GET %b HTTP/1.1\r\nHost: 10.1.2.3:9090\r\n\r\n" % path.encode())
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 async def test_without_configured_names_every_host_is_served(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"GET /other HTTP/1.1\r\nHost: evil.example\r\n\r\n")
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 def test_loopback_names_are_accepted_only_from_this_machine() -> None:

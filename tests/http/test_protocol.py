@@ -12,7 +12,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harness import polling
-from tests.http.support import Server, answer, connected, serve, write_on
+from tests.http.support import Server, connected, read_response, serve, write_on
 from tidings.http.exchange import RECEIVED
 
 CHUNKED = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -39,14 +39,14 @@ async def test_too_many_trailers_get_400_before_a_response_was_sent(server: Serv
         writer.write(b"0\r\nA: ".ljust(64 * 1024 + more, b"a"))
         if not more:
             writer.write(b"\r\n\r\n")
-        status, body = await answer(reader)
+        status, body = await read_response(reader)
         assert (status, b"headers after" in body) == ((400, True) if more else (200, False))
 
 
 async def test_endless_empty_lines_close_the_connection(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert await answer(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
         with pytest.raises(ConnectionError):
             await write_on(writer, b"\r\n" * 4_096)
 
@@ -60,7 +60,7 @@ async def test_chunk_extensions_and_trailers_do_not_count_as_head(server: Server
                 writer.write(extended)
                 await writer.drain()
             writer.write(b"0\r\nA: " + b"a" * 30_000 + b"\r\n\r\n")
-            assert await answer(reader) == (200, b"x" * 100)
+            assert await read_response(reader) == (200, b"x" * 100)
 
 
 @pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nA: a"])
@@ -74,7 +74,7 @@ async def test_a_head_timeout_closes_the_connection(begun: bytes) -> None:
 async def test_the_rest_of_an_early_answered_request_does_not_keep_the_connection_open(rest: bytes) -> None:
     async with serve(keep_alive=1) as server, connected(server) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
-        assert await answer(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
         writer.write(rest)
         assert await reader.read() == b""
 
@@ -84,7 +84,7 @@ async def test_many_pipelined_requests_may_ask_for_an_http_2_upgrade(server: Ser
     async with connected(server) as (reader, writer):
         writer.write(b"".join(asking % n for n in range(2_500)))
         for n in range(2_500):
-            assert await answer(reader) == (200, b"%04d" % n)
+            assert await read_response(reader) == (200, b"%04d" % n)
 
 
 def segments_of(writer: asyncio.StreamWriter) -> int:
@@ -97,7 +97,7 @@ async def test_a_response_s_head_and_body_are_sent_in_one_segment(server: Server
     async with connected(server) as (reader, writer):
         for n in range(1, 4):
             writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\n\r\nab")
-            assert await answer(reader) == (200, b"ab")
+            assert await read_response(reader) == (200, b"ab")
             assert segments_of(writer) == n
 
 
@@ -106,7 +106,7 @@ async def test_the_head_of_a_response_without_a_body_is_sent(server: Server, ask
     async with connected(server) as (reader, writer):
         for _ in range(2):
             writer.write(asked + b" HTTP/1.1\r\n\r\n")
-            assert await answer(reader) == (200, b"")
+            assert await read_response(reader) == (200, b"")
 
 
 async def test_expect_100_continue_gets_a_100_response(server: Server) -> None:
@@ -114,7 +114,7 @@ async def test_expect_100_continue_gets_a_100_response(server: Server) -> None:
         writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"ab")
-        assert await answer(reader) == (200, b"ab")
+        assert await read_response(reader) == (200, b"ab")
 
 
 @pytest.mark.parametrize(("first", "rest"), [(b"ab", b""), (b"a", b"b"), (b"", b"ab")])
@@ -134,7 +134,7 @@ async def test_the_scope_says_whether_the_body_was_complete(server: Server, firs
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n" + first)
         assert await complete.get() == (not rest)
         writer.write(rest)
-        assert await answer(reader) == (200, b"ab")
+        assert await read_response(reader) == (200, b"ab")
 
 
 @pytest.mark.parametrize("path", [b"/", b"/read"])
@@ -151,7 +151,7 @@ async def test_at_most_16_pipelined_requests_are_read_ahead(server: Server, path
     async with connected(server) as (reader, writer):
         writer.write(request * count)
         for _ in range(count):
-            assert await answer(reader) == (200, b"")
+            assert await read_response(reader) == (200, b"")
     assert server.served == count
     assert longest == 16
 
@@ -160,17 +160,17 @@ async def test_too_many_headers_are_refused_even_in_an_unfinished_head(server: S
     for end in (b"\r\n", b""):
         async with connected(server) as (reader, writer):
             writer.write(b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * (128 + 2) + end)
-            assert (await answer(reader))[0] == 400
+            assert (await read_response(reader))[0] == 400
     async with connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * 128 + b"\r\n")
-        assert (await answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 @pytest.mark.parametrize("sent", [b"GET /\r\n", b"GET /\r\n\r\n", b"GET / HTTP/0.9\r\n\r\n"])
 async def test_http_0_9_is_refused(server: Server, sent: bytes) -> None:
     async with connected(server) as (reader, writer):
         writer.write(sent)
-        assert (await answer(reader))[0] == 400
+        assert (await read_response(reader))[0] == 400
         assert await reader.read() == b""
     assert server.served == 0
 
@@ -200,18 +200,18 @@ async def test_a_client_that_reads_slowly_is_served() -> None:
 async def test_the_unread_rest_of_a_body_is_discarded(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 100_000)
-        assert await answer(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
         writer.write(b"x" * 100_000 + b"GET / HTTP/1.1\r\n\r\n")
         exchange = server.protocol().exchange
         assert exchange is not None
         assert not exchange.body
-        assert await answer(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
 
 
 async def test_a_closed_connection_is_freed(server: Server, no_collector: None) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert await answer(reader) == (200, b"")
+        assert await read_response(reader) == (200, b"")
         kept = weakref.ref(server.protocol())
     await polling.until(lambda: kept() is None)
 
@@ -241,8 +241,8 @@ async def test_trailers_never_become_headers_wherever_the_bytes_are_split(
                 for _ in range(3):
                     await asyncio.sleep(0)
             protocol.data_received(sent[position:])
-            assert await answer(reader) == (200, b"ab"), position
-            assert await answer(reader) == (200, b""), position
+            assert await read_response(reader) == (200, b"ab"), position
+            assert await read_response(reader) == (200, b""), position
             names = [[name for name, _ in headers] for headers in server.headers]
             assert names == [known, [b"host"]], position
 
@@ -294,9 +294,9 @@ async def test_a_refusal_follows_the_responses_to_earlier_requests(server: Serve
         writer.write(b"GET /held HTTP/1.1\r\n\r\nGET /other HTTP/1.1\r\n\r\n" + wrong)
         await polling.until(lambda: server.served == 1)
         go_on.set()
-        assert await answer(reader) == (200, b"end")
-        assert await answer(reader) == (200, b"")
-        assert (await answer(reader))[0] == 400
+        assert await read_response(reader) == (200, b"end")
+        assert await read_response(reader) == (200, b"")
+        assert (await read_response(reader))[0] == 400
         assert await reader.read() == b""
     assert server.served == 2
 

@@ -9,7 +9,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from harness import polling
-from tests.http.support import answer
+from tests.http.support import read_response
 from tidings.http.protocol import HttpProtocol
 
 
@@ -33,16 +33,16 @@ async def test_a_plain_server_of_uvicorn_serves_the_protocol_class_and_drains_it
             reader, writer = await asyncio.open_connection(*address)
             idle, unused = await asyncio.open_connection(*address)
             writer.write(b"GET /one HTTP/1.1\r\n\r\n")
-            assert await answer(reader) == (200, b"/one")
+            assert await read_response(reader) == (200, b"/one")
             writer.write(b"GET /two HTTP/1.1\r\n\r\nGET /three HTTP/1.1\r\n\r\n")
-            assert [await answer(reader), await answer(reader)] == [(200, b"/two"), (200, b"/three")]
+            assert [await read_response(reader), await read_response(reader)] == [(200, b"/two"), (200, b"/three")]
             writer.write(b"GET /held HTTP/1.1\r\n\r\n")
             await polling.until(lambda: "/held" in paths)
             server.should_exit = True
             assert await idle.read() == b""
             assert not reader.at_eof()
             go_on.set()
-            assert await answer(reader) == (200, b"/held")
+            assert await read_response(reader) == (200, b"/held")
             assert await reader.read() == b""
             await serving
         unused.close()

@@ -42,7 +42,7 @@ async def connect(target: Target, number: str, token: str) -> Client:
     return client
 
 
-async def answers(client: Client, count: int) -> tuple[int, list[device.Refused]]:
+async def count_responses(client: Client, count: int) -> tuple[int, list[device.Refused]]:
     """Return the number of accepted sends out of `count`, and the refusals."""
     accepted = 0
     refused: list[device.Refused] = []
@@ -67,11 +67,11 @@ async def test_a_mailbox_limits_one_sender_and_accepts_envelopes_of_others(
         for start in range(0, sends, 64):
             for n in range(start, start + 64):
                 attacker.send(ATTACKER, VICTIM, f"flood{n}", body=body)
-            accepted, refused = await answers(attacker, 64)
+            accepted, refused = await count_responses(attacker, 64)
             taken += accepted
             assert {frame.reason for frame in refused} <= {device.MAILBOX_FULL}
         other.send(OTHER, VICTIM, "of-another")
-        assert (await answers(other, 1))[0] == 1
+        assert (await count_responses(other, 1))[0] == 1
     strike.figure("left in the mailbox by one sender", taken * len(body) / MIB, 16, "MiB")
     await attacker.close()
     await other.close()
@@ -97,7 +97,7 @@ async def test_envelopes_from_one_device_to_another_are_rate_limited(
             for n in range(sent, sent + 500):
                 attacker.send(ATTACKER, ONLINE, f"fast{n}", body=b"x")
             sent += 500
-            taken += (await answers(attacker, 500))[0]
+            taken += (await count_responses(attacker, 500))[0]
         seconds = time.perf_counter() - started
         assert taken >= 1000
         strike.figure("taken of one pair", taken, 1000 + 500 * seconds, "envelopes")
@@ -168,7 +168,7 @@ async def test_a_flood_of_many_mailboxes_fills_no_disk_and_delays_no_other_devic
                 if sent % 8 == 0:
                     # The duration of this is not part of the measurement.
                     await asyncio.sleep(0)
-            accepted, refused = await answers(attacker, 1)
+            accepted, refused = await count_responses(attacker, 1)
             answered += accepted + len(refused)
             taken += accepted
         return taken
@@ -176,7 +176,7 @@ async def test_a_flood_of_many_mailboxes_fills_no_disk_and_delays_no_other_devic
     async def store(number: int) -> float:
         began = time.perf_counter()
         other.send(OTHER, VICTIM, f"beside{number}", body=b"x")
-        assert await answers(other, 1) == (1, [])
+        assert await count_responses(other, 1) == (1, [])
         return time.perf_counter() - began
 
     usual = max([await store(number) for number in range(-50, 0)])

@@ -50,7 +50,7 @@ LONG_TEXT = 20_000
 async def test_a_request_of_ambiguous_length_is_never_parsed_as_two(
     target: Target, figures: Figures, place: str
 ) -> None:
-    answers = await asyncio.gather(*(_answers(target, place, request) for request in AMBIGUOUS.values()))
+    answers = await asyncio.gather(*(_read_responses(target, place, request) for request in AMBIGUOUS.values()))
     found = [name for name, answer in zip(AMBIGUOUS, answers, strict=True) if answer.count(b"HTTP/1.1 ") > 1]
     figures.record("smuggling", f"requests found within others by {place}", len(found), 0)
 
@@ -60,11 +60,11 @@ async def test_two_consecutive_requests_get_two_responses(target: Target) -> Non
     for place in ("webapp", "network"):
         # An attack before may have exhausted the rate limit.
         async with asyncio.timeout(60):
-            while (await _answers(target, place, SECOND + SECOND)).count(b"HTTP/1.1 404") != 2:
+            while (await _read_responses(target, place, SECOND + SECOND)).count(b"HTTP/1.1 404") != 2:
                 pass
 
 
-async def _answers(target: Target, place: str, request: bytes) -> bytes:
+async def _read_responses(target: Target, place: str, request: bytes) -> bytes:
     """Return everything received until the connection ends or stays silent."""
     reader, writer = await target.dial(place)
     writer.write(request)

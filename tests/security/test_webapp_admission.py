@@ -47,7 +47,7 @@ async def go_on(seconds: float, count: int, use: Callable[[], Awaitable[None]]) 
                 group.create_task(repeat())
 
 
-async def answers(reader: asyncio.StreamReader) -> bytes:
+async def read_responses(reader: asyncio.StreamReader) -> bytes:
     async with asyncio.timeout(10):
         return await reader.readuntil(b"\r\n\r\n")
 
@@ -100,7 +100,7 @@ async def test_a_flood_of_requests_uses_few_resources(target: Target, attack: At
     async def use() -> None:
         reader, writer = await connections.get()
         writer.write(sent)
-        await answers(reader)
+        await read_responses(reader)
         connections.put_nowait((reader, writer))
 
     async with attack("requests from 20 addresses", on=place, others=OTHERS[place]):
@@ -146,7 +146,7 @@ async def test_a_flood_from_the_address_of_authenticated_clients_uses_few_resour
         reader, writer = await asyncio.open_connection(*target.places["webapp"])
         writer.write(sent)
         try:
-            await answers(reader)
+            await read_responses(reader)
         finally:
             writer.transport.abort()
 

@@ -34,9 +34,9 @@ class Api:
         self._client = httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30)
 
     async def upload(self, content: bytes, mime_type: str) -> str:
-        answer = await self._client.post("/v1/media", content=content, headers={"Content-Type": mime_type})
-        assert answer.is_success, answer.text
-        media_id: str = answer.json()["media"][0]["id"]
+        respond = await self._client.post("/v1/media", content=content, headers={"Content-Type": mime_type})
+        assert respond.is_success, respond.text
+        media_id: str = respond.json()["media"][0]["id"]
         return media_id
 
     async def get(self, media_id: str) -> httpx.Response:
@@ -50,11 +50,11 @@ class Api:
 async def link() -> AsyncIterator[str]:
     """Yield the URL of an external web server that has the picture."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         return web.Response(body=PNG, content_type="image/png")
 
     app = web.Application()
-    app.router.add_get("/cat.png", answer)
+    app.router.add_get("/cat.png", respond)
     async with serving(app) as url:
         yield f"{url}/cat.png"
 
@@ -83,8 +83,8 @@ async def test_files_arrive_complete_and_once_in_both_directions_despite_kills(
 
         async def send(kind: str, content: dict[str, Any]) -> str:
             body = {"to": ADA, "type": kind, kind: content}
-            answer = await business.must("POST", "/v1/messages", body)
-            message_id: str = answer["messages"][0]["id"]
+            respond = await business.must("POST", "/v1/messages", body)
+            message_id: str = respond["messages"][0]["id"]
             return message_id
 
         # By id and by link. A text that is sent after them is shown after them.
@@ -112,9 +112,9 @@ async def test_files_arrive_complete_and_once_in_both_directions_despite_kills(
         await coreapp.start()
         document = (await sink.received("document"))["document"]
         assert (document["filename"], document["caption"], document["status"]) == ("theirs.zip", "look", "downloaded")
-        answer = await api.get(document["id"])
-        assert answer.content == LARGE[::-1]
-        assert answer.headers["content-type"] == document["mime_type"]
+        respond = await api.get(document["id"])
+        assert respond.content == LARGE[::-1]
+        assert respond.headers["content-type"] == document["mime_type"]
         received = [body for body in sink.bodies if body.get("messages", [{}])[0].get("type") == "document"]
         assert len(received) == 1
     await api.close()

@@ -74,11 +74,11 @@ def rows(page: Page, caption: str) -> Locator:
 async def broken_webhook() -> AsyncIterator[str]:
     """Run a webhook that fails. Yields its URL."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         await request.read()
         return web.Response(status=500, text="down for maintenance")
 
     app = web.Application()
-    app.router.add_post("/", answer)
+    app.router.add_post("/", respond)
     async with serving(app) as url:
         yield f"{url}/"
