@@ -41,7 +41,7 @@ BODY = "x" * 100
 TICK = 0.01  # seconds between two bursts at a steady rate
 
 
-class _Answers:
+class _Responses:
     """Accept the sends of one event-loop iteration with one frame, as the network does."""
 
     def __init__(self, network: ScriptedNetwork) -> None:
@@ -61,7 +61,7 @@ class _Answers:
 async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) -> None:
     """Run the other process: wait for the robots, set up sessions, then deliver messages at `rate` per second."""
     network, business = ScriptedNetwork(), Business()
-    network.answer = _Answers(network).accept
+    network.respond = _Responses(network).accept
     pipe.send(await network.start())
     loop = asyncio.get_running_loop()
     registered: list[tuple[Any, Any]] = await loop.run_in_executor(None, pipe.recv)

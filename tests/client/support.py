@@ -102,12 +102,12 @@ class Recorder(DeviceListener[str]):
 
 
 class ScriptedNetwork:
-    """Network that records each frame, and responds with what `answer` returns; None for no response."""
+    """Network that records each frame, and responds with what `respond` returns; None for no response."""
 
     def __init__(self) -> None:
         self.frames: list[Any] = []
         self.connections: list[wire.Connection] = []
-        self.answer: Callable[[Any], Any] = lambda frame: None
+        self.respond: Callable[[Any], Any] = lambda frame: None
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
 
@@ -139,9 +139,9 @@ class ScriptedNetwork:
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         self.frames.append(frame)
-        answer = self.answer(frame)
-        if answer is not None:
-            connection.send(answer)
+        response = self.respond(frame)
+        if response is not None:
+            connection.send(response)
         self._changed.set()
 
     def closed(self, connection: wire.Connection, reason: str) -> None:

@@ -38,7 +38,7 @@ async def test_logins_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
         scripted.say(device.Ok(logins[0].n))
         logins = await scripted.until_sent(device.Login, connection.LOGINS_IN_FLIGHT + 1)
         assert len(logins) == connection.LOGINS_IN_FLIGHT + 1
-        scripted.answer = welcome
+        scripted.respond = welcome
         for login in logins[1:]:
             scripted.say(device.Ok(login.n))
         await client.until_heard("ready")
@@ -46,7 +46,7 @@ async def test_logins_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
 
 
 async def test_the_bytes_of_sends_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
-    scripted.answer = welcome
+    scripted.respond = welcome
     body = bytes(1024 * 1024)
     async with (await client_of(scripted, ANN)).running() as client:
         for number in range(12):
@@ -76,7 +76,7 @@ async def test_a_device_that_logs_out_during_its_login_is_logged_out_after_it(sc
         scripted.say(device.Ok(logout.n))
         await client.until_heard("logged out", ANN)
         # Without a connection it is logged out at once.
-        scripted.answer = welcome
+        scripted.respond = welcome
         scripted.connections[-1].abort("test")
         await client.until(lambda: client.count("lost") == 1)
     assert ("attached", ANN) not in client.events
@@ -84,7 +84,7 @@ async def test_a_device_that_logs_out_during_its_login_is_logged_out_after_it(sc
 
 
 async def test_sends_in_flight_are_limited_and_the_rest_keep_their_order(scripted: ScriptedNetwork) -> None:
-    scripted.answer = welcome
+    scripted.respond = welcome
     limit = connection.SENDS_IN_FLIGHT
     async with (await client_of(scripted, ANN)).running() as client:
         for number in range(limit + 3):
@@ -100,7 +100,7 @@ async def test_sends_in_flight_are_limited_and_the_rest_keep_their_order(scripte
 
 
 async def test_a_detached_device_gets_no_late_response_and_is_logged_in_again(scripted: ScriptedNetwork) -> None:
-    scripted.answer = welcome
+    scripted.respond = welcome
     async with (await client_of(scripted, ANN, BEN)).running() as client:
         client.send(ANN, BEN, "of ann")
         client.send(BEN, ANN, "of ben")
@@ -126,22 +126,22 @@ async def test_the_refusal_of_an_earlier_login_does_not_affect_a_later_one(scrip
         scripted.say(device.Failed(first.n, device.UNAUTHORIZED))
         scripted.say(device.Ok(second.n))
         await client.until_heard("attached", ANN)
-        scripted.answer = welcome
+        scripted.respond = welcome
         scripted.connections[-1].close("the connection breaks")
         await client.until(lambda: client.count("attached") == 2)
     assert client.count("detached") == 0
 
 
 async def test_a_login_refused_as_overloaded_is_retried_on_the_same_connection(scripted: ScriptedNetwork) -> None:
-    answers: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
-    scripted.answer = lambda frame: next(answers)(frame.n) if isinstance(frame, device.Login) else None
+    responses: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
+    scripted.respond = lambda frame: next(responses)(frame.n) if isinstance(frame, device.Login) else None
     async with (await client_of(scripted, ANN)).running() as client:
         await client.until_heard("attached", ANN)
     assert len(scripted.connections) == 1
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "respond",
     [
         lambda n: device.Failed(n, device.UNAUTHORIZED),
         lambda n: device.Failed(n, device.BUSY),
@@ -149,9 +149,9 @@ async def test_a_login_refused_as_overloaded_is_retried_on_the_same_connection(s
         lambda n: device.Closing(device.SHUTDOWN),
     ],
 )
-async def test_a_response_of_the_wrong_kind_counts_as_no_response(scripted: ScriptedNetwork, answer: Any) -> None:
+async def test_a_response_of_the_wrong_kind_counts_as_no_response(scripted: ScriptedNetwork, respond: Any) -> None:
     calls: list[tuple[str, str]] = []
-    scripted.answer = lambda frame: answer(frame.n) if isinstance(frame, device.Check) else welcome(frame)
+    scripted.respond = lambda frame: respond(frame.n) if isinstance(frame, device.Check) else welcome(frame)
     client = await client_of(scripted, ANN, observe=lambda call, result, seconds: calls.append((call, result)))
     async with client.running():
         with pytest.raises(NetworkUnavailable):
@@ -190,7 +190,7 @@ async def test_reconnect_delays_are_random_within_a_growing_bounded_range(
 
 
 async def test_fail_ends_the_connection_permanently(scripted: ScriptedNetwork) -> None:
-    scripted.answer = welcome
+    scripted.respond = welcome
     client = await client_of(scripted, ANN)
     async with client.running():
         client.connection.fail(LookupError("over"))
@@ -201,7 +201,7 @@ async def test_fail_ends_the_connection_permanently(scripted: ScriptedNetwork) -
 
 
 async def test_queued_frames_are_written_before_a_stop(scripted: ScriptedNetwork) -> None:
-    scripted.answer = welcome
+    scripted.respond = welcome
     async with (await client_of(scripted, ANN)).running() as client:
         client.send(ANN, BEN, "last words")
         await scripted.until_sent(device.Login, 1)
@@ -218,7 +218,7 @@ async def test_sends_refused_as_mailbox_full_are_retried_in_order(
     refused: list[str] = []
     full = True
 
-    def answer(frame: Any) -> Any:
+    def respond(frame: Any) -> Any:
         if not isinstance(frame, device.Send):
             return welcome(frame)
         # Sends behind a refused one are refused too, until that one is sent again.
@@ -230,7 +230,7 @@ async def test_sends_refused_as_mailbox_full_are_retried_in_order(
         taken.append(frame.id)
         return device.Accepted([frame.n])
 
-    scripted.answer = answer
+    scripted.respond = respond
     async with (await client_of(scripted, ANN)).running() as client:
         for n in range(3):
             client.send(ANN, BEN, str(n))
@@ -257,7 +257,7 @@ async def test_a_held_back_send_that_an_overloaded_network_refuses_stays_first(
     reasons = [device.MAILBOX_FULL, device.OVERLOADED, device.OVERLOADED]
     taken: list[str] = []
 
-    def answer(frame: Any) -> Any:
+    def respond(frame: Any) -> Any:
         if not isinstance(frame, device.Send):
             return welcome(frame)
         if not released.is_set():
@@ -267,7 +267,7 @@ async def test_a_held_back_send_that_an_overloaded_network_refuses_stays_first(
         taken.append(frame.id)
         return device.Accepted([frame.n])
 
-    scripted.answer = answer
+    scripted.respond = respond
     async with (await client_of(scripted, ANN)).running() as client:
         for n in range(5):
             client.send(ANN, BEN, str(n))
@@ -282,12 +282,12 @@ async def test_a_held_back_send_that_an_overloaded_network_refuses_stays_first(
 async def test_held_back_sends_are_dropped_with_their_connection(
     scripted: ScriptedNetwork,
 ) -> None:
-    scripted.answer = lambda f: device.Refused(f.n, device.MAILBOX_FULL) if isinstance(f, device.Send) else welcome(f)
+    scripted.respond = lambda f: device.Refused(f.n, device.MAILBOX_FULL) if isinstance(f, device.Send) else welcome(f)
     async with (await client_of(scripted, ANN)).running() as client:
         client.send(ANN, BEN, "1")
         await client.until_heard("held back", "1")
         client.send(ANN, BEN, "2")
-        scripted.answer = lambda f: device.Accepted([f.n]) if isinstance(f, device.Send) else welcome(f)
+        scripted.respond = lambda f: device.Accepted([f.n]) if isinstance(f, device.Send) else welcome(f)
         scripted.connections[-1].close("the connection breaks")
         await client.until(lambda: client.count("attached") == 2)
         client.send(ANN, BEN, "1")

@@ -79,7 +79,7 @@ class ScriptedNetwork:
         self.online: set[str] = set()
         self.connections: list[connection.Connection] = []
         # Returns the response to a send; None for no response.
-        self.answer: Callable[[wire.Send], Any] = lambda frame: wire.Accepted([frame.n])
+        self.respond: Callable[[wire.Send], Any] = lambda frame: wire.Accepted([frame.n])
         # Envelopes delivered at each login until they are acknowledged, as by the real network.
         self.mail: list[wire.Deliver] = []
         self.bundles: list[wire.Bundle] = []
@@ -167,9 +167,9 @@ class ScriptedNetwork:
             self.mail = [waiting for waiting in self.mail if waiting.id not in done]
         elif isinstance(frame, wire.Send):
             self.sends.append(frame)
-            answer = self.answer(frame)
-            if answer is not None:
-                each.send(answer)
+            response = self.respond(frame)
+            if response is not None:
+                each.send(response)
         elif isinstance(frame, wire.Fetch):
             each.send(wire.Bundles(frame.n, [b for b in self.bundles if b.number in frame.numbers]))
         elif isinstance(frame, wire.Ping):

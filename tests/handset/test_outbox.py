@@ -17,12 +17,12 @@ async def test_receipts_are_resent_unchanged_until_accepted(tmp_path: Path) -> N
     async with bench(tmp_path, QUIET) as world, world.running():
         business = Business()
         await begin(world, business, QUIET)
-        world.network.answer = lambda frame: None
+        world.network.respond = lambda frame: None
         world.network.deliver(business.seal(QUIET, "hello"))
         await world.network.until_sent(2)
         world.network.drop()
         await world.network.until_sent(4)
-        world.network.answer = lambda frame: wire.Accepted([frame.n])
+        world.network.respond = lambda frame: wire.Accepted([frame.n])
         world.network.drop()
         await world.network.until_sent(6)
         sends = [(frame.id, frame.kind, frame.body, tuple(frame.refs)) for frame in world.network.sends]
@@ -40,12 +40,12 @@ async def test_the_outbox_survives_a_restart(tmp_path: Path) -> None:
         business = Business()
         async with world.running():
             business.open(await device_of(world, ECHO), world.keys[ECHO])
-            world.network.answer = lambda frame: None
+            world.network.respond = lambda frame: None
             world.network.deliver(business.seal(ECHO, "hello"))
             await world.network.until_sent(3)
         before = [(frame.id, frame.kind, frame.body) for frame in world.network.sends]
         world.network.sends.clear()
-        world.network.answer = lambda frame: wire.Accepted([frame.n])
+        world.network.respond = lambda frame: wire.Accepted([frame.n])
         async with world.running():
             await world.network.until_sent(3)
             assert [(frame.id, frame.kind, frame.body) for frame in world.network.sends] == before
@@ -58,10 +58,10 @@ async def test_a_receipt_refused_as_overloaded_is_retried_later(tmp_path: Path) 
     async with bench(tmp_path, QUIET, clock=clock) as world, world.running() as fleet:
         business = Business()
         await begin(world, business, QUIET)
-        world.network.answer = lambda frame: wire.Refused(frame.n, wire.OVERLOADED)
+        world.network.respond = lambda frame: wire.Refused(frame.n, wire.OVERLOADED)
         world.network.deliver(business.seal(QUIET, "hello"))
         await world.network.until_sent(2)
-        world.network.answer = lambda frame: wire.Accepted([frame.n])
+        world.network.respond = lambda frame: wire.Accepted([frame.n])
         # One more round trip, after which the refusals have been read.
         await world.network.until_acked(world.network.deliver(world.network.deliveries[1]))
         clock.advance(5)
@@ -76,7 +76,7 @@ async def test_a_refused_envelope_leaves_the_outbox_and_is_reported(tmp_path: Pa
         async with world.running():
             business = Business()
             await begin(world, business, QUIET)
-            world.network.answer = lambda frame: wire.Refused(frame.n, wire.NO_SUCH_NUMBER)
+            world.network.respond = lambda frame: wire.Refused(frame.n, wire.NO_SUCH_NUMBER)
             world.network.deliver(business.seal(QUIET, "hello"))
             await world.phone.until(lambda: len([n for n in world.phone.notices if n.kind == "refused"]) == 2)
         assert not await world.outbox()
@@ -106,7 +106,7 @@ async def test_a_full_outbox_pauses_receiving_until_the_network_accepts(tmp_path
     async with bench(tmp_path, READER, limits=FleetLimits(outbox=2)) as world, world.running():
         business = Business()
         await begin(world, business, READER)
-        world.network.answer = lambda frame: None
+        world.network.respond = lambda frame: None
         first = world.network.deliver(business.seal(READER, "one"))
         await world.network.until_sent(3)
         second = world.network.deliver(business.seal(READER, "two"))
