@@ -80,13 +80,13 @@ async def exchange(port: int, context: tls.FileContext | None, size: int, option
 
     async def call(count: int) -> None:
         for _ in range(count):
-            answer = await client.requests.call(
+            response = await client.requests.call(
                 connection,
                 lambda n: core.AcceptMessage(n=n, account="1", to="15550110001", kind="text", content=content),
                 timeout=60,
             )
-            if not isinstance(answer, core.Accepted):
-                raise SystemExit(f"an answer was {answer}")
+            if not isinstance(response, core.Accepted):
+                raise SystemExit(f"an answer was {response}")
 
     await asyncio.gather(*(call(options.messages // options.window) for _ in range(options.window)))
     connection.close("done")

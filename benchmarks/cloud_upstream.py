@@ -325,7 +325,7 @@ class StatusPoster(Business):
             b"X-Hub-Signature-256: sha256=%s\r\nContent-Length: %d\r\n\r\n%s"
         ) % (self._path.encode(), signature.encode(), len(body), body)
 
-    def accepted_id(self, answer: bytes) -> str:
+    def accepted_id(self, response: bytes) -> str:
         return ""
 
     async def send(self, connection: Connection, number: str, text: str) -> Sent:

@@ -70,10 +70,10 @@ class Console:
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """Return a page. Raises `Failed` for another status than 200."""
-        answer = await self.http.get(path, headers=headers)
-        if answer.status_code != 200:
-            raise Failed(f"GET {path}: {answer.status_code} {answer.text[:200]}")
-        return answer
+        response = await self.http.get(path, headers=headers)
+        if response.status_code != 200:
+            raise Failed(f"GET {path}: {response.status_code} {response.text[:200]}")
+        return response
 
 
 @contextlib.asynccontextmanager
@@ -83,9 +83,9 @@ async def logged_in(port: int) -> AsyncIterator[Console]:
         shown = await http.get("/console/login")
         token = re.findall(r'name="csrf" value="([^"]+)"', shown.text)[0]
         form = {"csrf": token, "username": "admin", "password": client.PASSWORD}
-        answer = await http.post("/console/login", data=form, headers={"Origin": str(http.base_url).rstrip("/")})
-        if answer.status_code != 303:
-            raise Failed(f"login at the console: {answer.status_code}")
+        response = await http.post("/console/login", data=form, headers={"Origin": str(http.base_url).rstrip("/")})
+        if response.status_code != 303:
+            raise Failed(f"login at the console: {response.status_code}")
         yield Console(http)
 
 
@@ -189,9 +189,9 @@ async def request_lists(console: Console, server: MariaDB, pages: Sequence[ListP
         paths = [page.path]
         while True:
             before = await asyncio.to_thread(read_rows, server)
-            answer = await console.get(paths[-1])
+            response = await console.get(paths[-1])
             page.rows = max(page.rows, await asyncio.to_thread(read_rows, server) - before - idle)
-            following = re.search(r'href="([^"]+)" rel="next"', answer.text)
+            following = re.search(r'href="([^"]+)" rel="next"', response.text)
             if following is None or len(paths) == 3:
                 break
             paths.append(following[1].replace("&amp;", "&"))

@@ -73,13 +73,13 @@ class Business(FastHttpUser):
         check = json.dumps({"blocking": "wait", "contacts": ["+" + message["number"]]})
         _, contacts_took, refused = self._patiently(lambda: self._post("/v1/contacts", check, 200))
         started = time.time()
-        answer, took, again = self._patiently(lambda: self._post("/v1/messages", message["body"], 201))
-        sent = answer.status_code == 201
+        response, took, again = self._patiently(lambda: self._post("/v1/messages", message["body"], 201))
+        sent = response.status_code == 201
         work.turns.append(
             {
                 "position": position,
-                "status": answer.status_code,
-                "id": answer.json()["messages"][0]["id"] if sent else "",
+                "status": response.status_code,
+                "id": response.json()["messages"][0]["id"] if sent else "",
                 "started": started,
                 "took": took,
                 "contacts_took": contacts_took,
@@ -90,21 +90,21 @@ class Business(FastHttpUser):
             self.environment.process_exit_code = 1
 
     def _post(self, path: str, body: str, wanted: int) -> Any:
-        with self.client.post(path, data=body, headers=self.headers, catch_response=True) as answer:
-            if answer.status_code in (wanted, *BUSY):
-                answer.success()
+        with self.client.post(path, data=body, headers=self.headers, catch_response=True) as response:
+            if response.status_code in (wanted, *BUSY):
+                response.success()
             else:
-                answer.failure(f"status {answer.status_code}")
-            return answer
+                response.failure(f"status {response.status_code}")
+            return response
 
     def _patiently(self, post: Callable[[], Any]) -> tuple[Any, float, int]:
         """Repeat a call while it is refused; return the final response, its seconds, and the number of refusals."""
         refused = 0
         while True:
             began = time.perf_counter()
-            answer = post()
+            response = post()
             took = time.perf_counter() - began
-            if answer.status_code not in BUSY:
-                return answer, took, refused
+            if response.status_code not in BUSY:
+                return response, took, refused
             refused += 1
             gevent.sleep(PATIENCE)

@@ -149,16 +149,16 @@ async def announce(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
         began = time.monotonic()
         for index in range(TO_USERS):
             url = f"/v1/announcements/{numbers[index % len(numbers)]}"
-            async with http.post(url, json={"text": "x" * 2048}) as answer:
-                assert answer.status == 202, await answer.text()
+            async with http.post(url, json={"text": "x" * 2048}) as response:
+                assert response.status == 202, await response.text()
         await crowd.until(lambda: len(moments) == TO_USERS)
         to_users = time.monotonic() - began
         times = []
         for _ in range(BROADCASTS):
             moments.clear()
             began = time.monotonic()
-            async with http.post("/v1/announcements", json={"text": "x" * 2048}) as answer:
-                said = await answer.json()
+            async with http.post("/v1/announcements", json={"text": "x" * 2048}) as response:
+                said = await response.json()
             assert said == {"devices": len(numbers), "nodes": len(nodes)}, said
             await crowd.until(lambda: len(moments) == len(numbers))
             times.append(moments[-1] - began)

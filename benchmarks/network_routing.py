@@ -131,8 +131,8 @@ def register(address: tuple[str, int], numbers: list[str]) -> dict[str, str]:
             json.dumps(body).encode(),
             {"Authorization": f"Bearer {KEY}"},
         )
-        with urllib.request.urlopen(request) as answer:
-            tokens.update((entry["number"], entry["token"]) for entry in json.load(answer)["registrations"])
+        with urllib.request.urlopen(request) as response:
+            tokens.update((entry["number"], entry["token"]) for entry in json.load(response)["registrations"])
     return tokens
 
 

@@ -83,9 +83,9 @@ async def _log_in(business: Business, authorization: bytes) -> tuple[int, Any]:
     """Log in with a new password, as often as the limit of password checks permits it. Returns the last response."""
     while True:
         body = {"new_password": PASSWORD}
-        status, answer = await business.call("POST", "/v1/users/login", body, authorization=authorization)
+        status, response = await business.call("POST", "/v1/users/login", body, authorization=authorization)
         if status != 429:
-            return status, answer
+            return status, response
         await asyncio.sleep(1.0)
 
 
@@ -109,10 +109,10 @@ async def add_all(numbers: Numbers, installation: Installation) -> None:
             raise Unexpected(f"number add: {output!r}")
         login = b"Basic " + base64.b64encode(b"admin@%s:%s" % (number.encode(), password[1]))
         business = Business(installation.api_port)
-        status, answer = await _log_in(business, login)
+        status, response = await _log_in(business, login)
         if status != 200:
-            raise Unexpected(f"login of {number}: {status} {answer}")
-        numbers.tokens.append(answer["users"][0]["token"])
+            raise Unexpected(f"login of {number}: {status} {response}")
+        numbers.tokens.append(response["users"][0]["token"])
 
 
 async def connected(business: Business) -> None:

@@ -150,9 +150,9 @@ class Crowd:
         async def post(path: str, due: float) -> None:
             late = max(0.0, loop.time() - due)
             stamp = time.monotonic_ns() - int(late * 1e9)
-            async with self._http.post(path, json={"text": f"@{stamp:020}".ljust(SIZE, "x")}) as answer:
-                if answer.status != 202:
-                    raise Failed(f"{answer.status}: {await answer.text()}")
+            async with self._http.post(path, json={"text": f"@{stamp:020}".ljust(SIZE, "x")}) as response:
+                if response.status != 202:
+                    raise Failed(f"{response.status}: {await response.text()}")
 
         async with asyncio.TaskGroup() as group:
             for index in range(count):

@@ -111,16 +111,16 @@ class Business:
 
     async def log_in(self, password: str = PASSWORD) -> None:
         """Log in as admin, and change the default password if it is still set. Raises `Unexpected`."""
-        status, answer = await self.call("POST", "/v1/users/login", {}, authorization=_basic(password))
+        status, response = await self.call("POST", "/v1/users/login", {}, authorization=_basic(password))
         if status != 200:
-            status, answer = await self.call("POST", "/v1/users/login", {}, authorization=_basic("secret"))
-            if status == 200 or answer["errors"][0]["code"] != 1024:
-                raise Unexpected(f"login with the default password: {status} {answer}")
+            status, response = await self.call("POST", "/v1/users/login", {}, authorization=_basic("secret"))
+            if status == 200 or response["errors"][0]["code"] != 1024:
+                raise Unexpected(f"login with the default password: {status} {response}")
             change = {"new_password": password}
-            status, answer = await self.call("POST", "/v1/users/login", change, authorization=_basic("secret"))
+            status, response = await self.call("POST", "/v1/users/login", change, authorization=_basic("secret"))
         if status != 200:
-            raise Unexpected(f"login: {status} {answer}")
-        self.use(answer["users"][0]["token"])
+            raise Unexpected(f"login: {status} {response}")
+        self.use(response["users"][0]["token"])
 
     def use(self, token: str) -> None:
         """Use a token from another login."""
@@ -141,10 +141,10 @@ class Business:
 
     async def must(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request that has to succeed. Raises `Unexpected`."""
-        status, answer = await self.call(method, path, body)
+        status, response = await self.call(method, path, body)
         if not 200 <= status < 300:
-            raise Unexpected(f"{method} {path}: {status} {answer}")
-        return answer
+            raise Unexpected(f"{method} {path}: {status} {response}")
+        return response
 
     async def set_webhook(self, url: str) -> None:
         """Set the webhook: all three statuses go to this URL, with at most 24 concurrent requests."""
@@ -159,8 +159,8 @@ class Business:
         """Check contacts, all of which must be valid. Raises `Unexpected`."""
         for start in range(0, len(numbers), 1000):
             page = numbers[start : start + 1000]
-            answer = await self.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
-            wrong = [contact for contact in answer["contacts"] if contact["status"] != "valid"]
+            response = await self.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
+            wrong = [contact for contact in response["contacts"] if contact["status"] != "valid"]
             if wrong:
                 raise Unexpected(f"contacts: {wrong[:3]}")
 
@@ -192,13 +192,13 @@ class Business:
         """Return the request that sends a message. key: idempotency key, empty for none."""
         return self.request("POST", "/v1/messages", body, key=key)
 
-    def outcome(self, status: int, answer: bytes) -> int:
+    def outcome(self, status: int, response: bytes) -> int:
         """Return the HTTP status of v1 that means the same as a response to a message."""
         return status
 
-    def accepted_id(self, answer: bytes) -> str:
+    def accepted_id(self, response: bytes) -> str:
         """Return the id of a message from the response that accepts it."""
-        return _accepted(answer).messages[0].id
+        return _accepted(response).messages[0].id
 
     async def send(self, connection: Connection, number: str, text: str) -> Sent:
         """Send one text message. Without a response the result has no status."""

@@ -53,13 +53,13 @@ class CloudBusiness(Business):
         """Return the request that sends a message. The Cloud API has no idempotency keys."""
         return self.request("POST", self._messages, _ENVELOPE + body[1:])
 
-    def outcome(self, status: int, answer: bytes) -> int:
+    def outcome(self, status: int, response: bytes) -> int:
         """Return the HTTP status of v1: 503 for a refusal, which has 500 here, as an unknown outcome has."""
-        return 503 if status == 500 and _UNAVAILABLE in answer else status
+        return 503 if status == 500 and _UNAVAILABLE in response else status
 
-    def accepted_id(self, answer: bytes) -> str:
+    def accepted_id(self, response: bytes) -> str:
         """Return our own id of an accepted message. Raises `Unexpected` for an id that is not made by the façade."""
-        given = _accepted(answer).messages[0].id
+        given = _accepted(response).messages[0].id
         found = wamid.decode(given)
         if found is None:
             raise Unexpected(f"id of a message: {given}")

@@ -20,7 +20,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._response: asyncio.Future[tuple[int, bytes]] | None = None
         self.usable = False
         # Bytes so far.
         self.written = 0
@@ -44,8 +44,8 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if not self._parser.should_keep_alive():
             self.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result((self._parser.get_status_code(), self._body))
+        if self._response is not None and not self._response.done():
+            self._response.set_result((self._parser.get_status_code(), self._body))
         self._body = b""
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -56,12 +56,12 @@ class Connection(asyncio.Protocol):
         if not self.usable:
             raise NoResponse("not connected")
         loop = asyncio.get_running_loop()
-        self._answer = answer = loop.create_future()
+        self._response = response = loop.create_future()
         timer = loop.call_later(timeout, self._fail, f"silent for {timeout:.0f} s")
         self._transport.write(request)
         self.written += len(request)
         try:
-            found: tuple[int, bytes] = await answer
+            found: tuple[int, bytes] = await response
             return found
         finally:
             timer.cancel()
@@ -72,5 +72,5 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, reason: str) -> None:
         self.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NoResponse(reason))
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(NoResponse(reason))

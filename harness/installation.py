@@ -183,8 +183,8 @@ class Installation:
         for name, url in self.metrics_urls.items():
             if self.processes[name].pid is not None:
                 headers = {"Authorization": f"Apikey {self.common.get('WA_API_KEY', '')}"}
-                with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
-                    found[name] = answer.read().decode()
+                with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+                    found[name] = response.read().decode()
         return found
 
     def keep_metrics(self) -> None:

@@ -43,9 +43,9 @@ async def register(url: str, key: str, numbers: Sequence[str]) -> dict[str, str]
     async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {key}"}) as http:
         for start in range(0, len(numbers), BULK):
             body = {"registrations": [{"number": number, **keys} for number in numbers[start : start + BULK]]}
-            async with http.post("/v1/registrations/bulk", json=body) as answer:
-                answer.raise_for_status()
-                for entry in (await answer.json())["registrations"]:
+            async with http.post("/v1/registrations/bulk", json=body) as response:
+                response.raise_for_status()
+                for entry in (await response.json())["registrations"]:
                     tokens[entry["number"]] = entry["token"]
     return tokens
 

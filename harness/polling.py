@@ -36,11 +36,13 @@ def wait_until(
         time.sleep(pause)
 
 
-def wait_until_up(process: subprocess.Popen[bytes], answers: Callable[[], bool], log: Path, *, seconds: float) -> None:
+def wait_until_up(
+    process: subprocess.Popen[bytes], responses: Callable[[], bool], log: Path, *, seconds: float
+) -> None:
     """Wait until a server answers. Raises `RuntimeError` with the end of its log when it ends, or takes too long."""
 
     def is_up_or_ended() -> bool:
-        return answers() or process.poll() is not None
+        return responses() or process.poll() is not None
 
     try:
         wait_until(is_up_or_ended, seconds=seconds, pause=0.02)

@@ -126,8 +126,8 @@ class Prometheus:
 
     async def _request(self, what: str, **parameters: str) -> list[dict[str, Any]]:
         url = f"http://127.0.0.1:{self.port}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
-        answer = await asyncio.to_thread(_get, url)
-        found: list[dict[str, Any]] = answer["data"]["result"]
+        response = await asyncio.to_thread(_get, url)
+        found: list[dict[str, Any]] = response["data"]["result"]
         return found
 
     def _is_ready(self) -> bool:
@@ -140,7 +140,7 @@ class Prometheus:
 
 def _get(url: str) -> Any:
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return json.load(response)
     except urllib.error.HTTPError as error:
         raise ValueError(f"{urllib.parse.unquote_plus(url)}: {error.read().decode()}") from error

@@ -48,9 +48,9 @@ def test_two_concurrent_processes_install_a_package_once(machine: dict[str, str]
         subprocess.Popen([sys.executable, "-c", PROGRAM], env=machine, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
-    answers = [process.communicate(timeout=60) for process in pending]
-    assert [process.returncode for process in pending] == [0, 0], answers
-    assert all(out.decode().splitlines()[-1] == str(tmp_path / "bin" / "served") for out, _ in answers)
+    responses = [process.communicate(timeout=60) for process in pending]
+    assert [process.returncode for process in pending] == [0, 0], responses
+    assert all(out.decode().splitlines()[-1] == str(tmp_path / "bin" / "served") for out, _ in responses)
     installs = [line for line in (tmp_path / "calls").read_text().splitlines() if "some-package" in line]
     assert len(installs) == 2, "one try, the lists, and one more"
 

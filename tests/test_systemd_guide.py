@@ -148,8 +148,8 @@ async def test_the_guide_leads_to_a_delivered_message_and_a_received_callback(
         first.wait(r"robots\.ready", 120)
         second.type(machine.here(listen))
         second.wait("waiting for callbacks", 60)
-        answer = third.run(machine.here(send), 120)
-        sent = json.loads(answer[answer.rindex('{"messages"') :].splitlines()[0])["messages"][0]["id"]
+        response = third.run(machine.here(send), 120)
+        sent = json.loads(response[response.rindex('{"messages"') :].splitlines()[0])["messages"][0]["id"]
         for status in ("sent", "delivered", "read"):
             second.wait(rf"status +{status} +{sent} to 15550140001", 120)
         second.wait('message +text +.* from 15550140001: "Hello!"', 60)

@@ -22,9 +22,9 @@ async def calibrate(ground: Ground) -> Calibration:
     async with SinkProcess(ground.directory, "") as sink, aiohttp.ClientSession() as http:
 
         async def once() -> None:
-            async with http.post(sink.url, data=_BODY, headers=_HEADERS) as answer:
-                if answer.status != 200:
-                    raise Failed(f"the webhook answered {answer.status}")
+            async with http.post(sink.url, data=_BODY, headers=_HEADERS) as response:
+                if response.status != 200:
+                    raise Failed(f"the webhook answered {response.status}")
 
         found = await bare.rate([once] * AT_ONCE)
     return Calibration(f"bare aiohttp POST to the webhook, {AT_ONCE} at a time", found, RATE)

@@ -252,8 +252,8 @@ class DeviceNetwork:
         found = {}
         for node in self.nodes:
             request = urllib.request.Request(f"{node.http}/metrics", headers={"Authorization": f"Apikey {API_KEY}"})
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                found[node.name] = answer.read().decode()
+            with urllib.request.urlopen(request, timeout=30) as response:
+                found[node.name] = response.read().decode()
         return found
 
     def sampler(self, interval: float = INTERVAL) -> Sampler:

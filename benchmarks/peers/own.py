@@ -85,14 +85,14 @@ class OwnerLink:
         pass
 
     def received(self, connection: Connection, frame: Enqueue) -> None:
-        task = asyncio.create_task(self._answer(connection, frame))
+        task = asyncio.create_task(self._response(connection, frame))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def closed(self, connection: Connection, reason: str) -> None:
         pass
 
-    async def _answer(self, connection: Connection, frame: Enqueue) -> None:
+    async def _response(self, connection: Connection, frame: Enqueue) -> None:
         await self._enqueue(frame.number, frame.body)
         connection.send(Enqueued(frame.n))
 

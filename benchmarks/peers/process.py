@@ -68,8 +68,8 @@ class Program:
         if not line:
             await self._process.wait()
             raise Ended(f"{self.name}: {self._log_path.read_text(errors='replace')[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        return response
 
     async def __aexit__(self, *error: object) -> None:
         assert self._process.stdin is not None

@@ -163,8 +163,8 @@ class SlowServer(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        answer = b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"messages":[{"id":"one"}]}'
-        asyncio.get_running_loop().call_later(0.2, self.transport.write, answer)
+        response = b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"messages":[{"id":"one"}]}'
+        asyncio.get_running_loop().call_later(0.2, self.transport.write, response)
 
 
 async def test_health_polls_are_evenly_spaced_despite_slow_responses() -> None:

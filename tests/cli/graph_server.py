@@ -17,7 +17,7 @@ class Graph(http.server.ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: dict[str, tuple[int, Any]] = {
+        self.responses: dict[str, tuple[int, Any]] = {
             P: (200, {"id": P, "display_phone_number": "+1 555-000-0000", "status": "CONNECTED"}),
             "phone_numbers": (200, {"data": [{"id": P}]}),
             "subscribed_apps": (200, {"data": [{"whatsapp_business_api_data": {"id": "1"}}]}),
@@ -35,7 +35,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(f"{self.path} {self.headers['Authorization']}")
-        status, body = self.server.answers[self.path.partition("?")[0].rpartition("/")[2]]
+        status, body = self.server.responses[self.path.partition("?")[0].rpartition("/")[2]]
         content = json.dumps(body).encode()
         self.send_response_only(status)
         self.send_header("Date", self.server.date or self.date_time_string())

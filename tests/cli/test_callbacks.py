@@ -221,8 +221,8 @@ async def test_a_page_of_callbacks_that_are_gone_does_not_end_a_resend(database:
         """A Coreapp from which the first callbacks have been deleted meanwhile."""
 
         async def call(self, address: str, make: Callable[[int], Any]) -> Any:
-            answer = await super().call(address, make)
-            return answer if len(self.requests) > 1 else core.Replayed(1, 0)
+            response = await super().call(address, make)
+            return response if len(self.requests) > 1 else core.Replayed(1, 0)
 
     ended = [EndedAttempt(failed(seq << 5, 0), 1, 1, 1, 200, b"") for seq in range(1, 21)]
     async with database.transaction() as connection:

@@ -132,8 +132,8 @@ async def test_a_new_installation_has_one_approved_template_until_it_is_deleted(
     where = await installation.start()
     async with httpx.AsyncClient(base_url=where.api_url, timeout=60, trust_env=False) as http:
         login = {"new_password": "Tidings-2026!"}
-        answer = await http.post("/v1/users/login", json=login, auth=("admin", "secret"))
-        http.headers["Authorization"] = f"Bearer {answer.json()['users'][0]['token']}"
+        response = await http.post("/v1/users/login", json=login, auth=("admin", "secret"))
+        http.headers["Authorization"] = f"Bearer {response.json()['users'][0]['token']}"
         message = {
             "messaging_product": "whatsapp",
             "to": "15550110001",
@@ -235,8 +235,8 @@ async def test_an_unregistered_number_does_not_block_the_start(make: Make, conso
     installation = await make({"TIDINGS_AUTO_REGISTER": "0", "TIDINGS_LEASE_SECONDS": "120", "WA_API_KEY": API_KEY})
     where = await installation.start()
     request = urllib.request.Request(f"{where.api_url}/v1/health", headers={"Authorization": f"Apikey {API_KEY}"})
-    answer = await asyncio.to_thread(lambda: json.load(urllib.request.urlopen(request, timeout=10)))
-    assert answer["health"] == {"gateway_status": "unregistered"}
+    response = await asyncio.to_thread(lambda: json.load(urllib.request.urlopen(request, timeout=10)))
+    assert response["health"] == {"gateway_status": "unregistered"}
 
 
 @pytest.mark.parametrize(

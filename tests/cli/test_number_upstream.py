@@ -92,7 +92,7 @@ def test_what_is_not_given_stays(graph: Graph, data: dict[str, str], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "word"),
+    ("path", "response", "word"),
     [
         (P, (401, {"error": {"code": 190, "message": "Invalid OAuth access token"}}), "replace the token"),
         (
@@ -107,9 +107,9 @@ def test_what_is_not_given_stays(graph: Graph, data: dict[str, str], tmp_path: P
     ],
 )
 def test_wrong_ids_and_secrets_are_reported_and_nothing_is_stored(
-    graph: Graph, data: dict[str, str], tmp_path: Path, path: str, answer: tuple[int, Any], word: str
+    graph: Graph, data: dict[str, str], tmp_path: Path, path: str, response: tuple[int, Any], word: str
 ) -> None:
-    graph.answers[path] = answer
+    graph.responses[path] = response
     done = switch(graph, **data)
     assert_refused(done, word)
     assert rows(tmp_path) == []
@@ -120,8 +120,8 @@ def test_wrong_ids_and_secrets_are_reported_and_nothing_is_stored(
 def test_what_does_not_keep_messages_from_being_sent_is_a_warning(
     graph: Graph, data: dict[str, str], tmp_path: Path
 ) -> None:
-    graph.answers[P] = (200, {"id": P, "status": "FLAGGED"})
-    graph.answers["subscribed_apps"] = (200, {"data": []})
+    graph.responses[P] = (200, {"id": P, "status": "FLAGGED"})
+    graph.responses["subscribed_apps"] = (200, {"data": []})
     done = switch(graph, **data)
     assert done.returncode == 0, done.stderr
     assert "warning: the number's status is FLAGGED" in done.stdout

@@ -34,12 +34,12 @@ def body(number: str, *, code: str = "", token: str = "", epoch: int = 0) -> Dev
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: bytes) -> AsyncIterator[str]:
+async def serving(response: bytes) -> AsyncIterator[str]:
     """Run a server that answers every request with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
+        writer.write(response)
         await writer.drain()
         writer.close()
 
@@ -190,8 +190,8 @@ async def test_health_reports_a_healthy_network(api: NetworkApi) -> None:
 
 
 async def test_health_reports_an_unhealthy_network() -> None:
-    answer = b'HTTP/1.1 503 Busy\r\nContent-Length: 19\r\n\r\n{"database":"away"}'
-    async with serving(answer) as url, NetworkApi(url) as api:
+    response = b'HTTP/1.1 503 Busy\r\nContent-Length: 19\r\n\r\n{"database":"away"}'
+    async with serving(response) as url, NetworkApi(url) as api:
         assert await api.health(seconds=5) == {"database": "away"}
 
 
@@ -224,8 +224,8 @@ async def test_a_network_that_sends_no_response_raises_network_silent() -> None:
     ],
 )
 async def test_a_status_without_a_reason_maps_to_its_error(status: int, kind: type[errors.ClientError]) -> None:
-    answer = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:1/\r\n\r\n" % status
-    async with serving(answer) as url, NetworkApi(url) as api:
+    response = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:1/\r\n\r\n" % status
+    async with serving(response) as url, NetworkApi(url) as api:
         with pytest.raises(errors.ClientError) as raised:
             await api.count_keys(unregistered_device())
     assert type(raised.value) is kind
@@ -234,11 +234,11 @@ async def test_a_status_without_a_reason_maps_to_its_error(status: int, kind: ty
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"]
+    "response", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"]
 )
-async def test_an_invalid_response_is_reported_without_the_token(answer: bytes) -> None:
+async def test_an_invalid_response_is_reported_without_the_token(response: bytes) -> None:
     device = unregistered_device()
-    async with serving(answer) as url, NetworkApi(url) as api:
+    async with serving(response) as url, NetworkApi(url) as api:
         with pytest.raises(errors.NetworkUnavailable) as up:
             await api.upload_blob(device, pieces(b"ciphertext"), 10)
         with pytest.raises(errors.NetworkUnavailable) as down:

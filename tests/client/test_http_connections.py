@@ -43,14 +43,14 @@ class Server:
         server.close()
 
 
-def answering(*answers: bytes) -> Server:
+def answering(*responses: bytes) -> Server:
     """Return a server that sends the answers one after the other, each to a request without a body, and then
     closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for answer in answers:
+        for response in responses:
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(answer)
+            writer.write(response)
             await writer.drain()
 
     return Server(serve)

@@ -35,8 +35,8 @@ class NetworkNode:
     tcp: tuple[str, int]
 
     async def health(self, path: str = "/health") -> tuple[int, dict[str, Any]]:
-        async with aiohttp.ClientSession() as session, session.get(self.http + path) as answer:
-            return answer.status, await answer.json()
+        async with aiohttp.ClientSession() as session, session.get(self.http + path) as response:
+            return response.status, await response.json()
 
     async def becomes(self, **fields: object) -> None:
         """Wait until the node's health has these values."""

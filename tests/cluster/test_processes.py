@@ -175,8 +175,8 @@ async def test_nodes_find_each_other_through_a_redis_cluster(
     await load.end()
     await nodes[0].becomes(nodes=2)
     url, headers = nodes[0].http + "/v1/announcements", {"Authorization": f"Apikey {OPERATOR_KEY}"}
-    async with aiohttp.ClientSession() as http, http.post(url, json={"text": "To all"}, headers=headers) as answer:
-        said = await answer.json()
+    async with aiohttp.ClientSession() as http, http.post(url, json={"text": "To all"}, headers=headers) as response:
+        said = await response.json()
     assert said == {"devices": len(load.crowd.devices), "nodes": 2}
 
 

@@ -67,10 +67,10 @@ async def test_each_worker_has_its_own_name_ports_and_record(
     seen = {}
     async with aiohttp.ClientSession() as session:
         for index in range(2):
-            async with session.get(f"http://127.0.0.1:{http + index}/health") as answer:
-                seen[(await answer.json())["node"].rpartition(".")[0]] = index
-            async with session.get(f"http://127.0.0.1:{metrics + index}/metrics") as answer:
-                assert "tidings_network_connections 0.0" in await answer.text()
+            async with session.get(f"http://127.0.0.1:{http + index}/health") as response:
+                seen[(await response.json())["node"].rpartition(".")[0]] = index
+            async with session.get(f"http://127.0.0.1:{metrics + index}/metrics") as response:
+                assert "tidings_network_connections 0.0" in await response.text()
     assert seen == {"network-0-0": 0, "network-0-1": 1}
 
 

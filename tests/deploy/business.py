@@ -93,10 +93,10 @@ class Business:
     def login(self, password: str, new_password: str = "") -> tuple[int, Any]:
         basic = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
         body = {"new_password": new_password} if new_password else {}
-        status, answer = self.call("POST", "/v1/users/login", body, Authorization=basic)
+        status, response = self.call("POST", "/v1/users/login", body, Authorization=basic)
         if status == 200:
-            self.bearer = "Bearer " + answer["users"][0]["token"]
-        return status, answer
+            self.bearer = "Bearer " + response["users"][0]["token"]
+        return status, response
 
     def upload(self, content: bytes, kind: str) -> str:
         """Upload a file of a MIME type and return its id."""
@@ -118,10 +118,10 @@ class Business:
         key, end = uuid.uuid4().hex, time.monotonic() + seconds
         while True:
             try:
-                status, answer = self.call("POST", "/v1/messages", body, Idempotency_Key=key)
+                status, response = self.call("POST", "/v1/messages", body, Idempotency_Key=key)
                 if status == 201:
-                    return str(answer["messages"][0]["id"])
-                seen = f"{status} {answer}"
+                    return str(response["messages"][0]["id"])
+                seen = f"{status} {response}"
                 is_final = status not in (429, 500, 502, 503, 504)
             except (OSError, ValueError) as error:
                 seen, is_final = repr(error), False

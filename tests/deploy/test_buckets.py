@@ -90,9 +90,9 @@ def test_an_uploaded_picture_is_in_the_bucket_and_reaches_its_recipient(project:
         media = business.upload(PNG, "image/png")
         assert business.download(media) == PNG
         body = {"to": READER, "type": "image", "image": {"id": media}}
-        status, answer = business.call("POST", "/v1/messages", body)
-        assert status == 201, answer
-        sent = answer["messages"][0]["id"]
+        status, response = business.call("POST", "/v1/messages", body)
+        assert status == 201, response
+        sent = response["messages"][0]["id"]
         assert webhook.wait(lambda: "read" in webhook.statuses().get(sent, []), 60), webhook.statuses()
     finally:
         webhook.close()

@@ -111,10 +111,10 @@ def test_the_first_password_is_random_and_must_be_changed_at_first_login(scene: 
     status, _ = scene.business.login("secret", PASSWORD)
     assert status == 401, "the original's default opens nothing"
     first = scene.project.inside(webapp, "cat", "/var/lib/tidings/admin_password").strip()
-    status, answer = scene.business.login(first)
-    assert (status, answer["errors"][0]["code"]) == (403, 1024)
-    status, answer = scene.business.login(first, PASSWORD)
-    assert status == 200, answer
+    status, response = scene.business.login(first)
+    assert (status, response["errors"][0]["code"]) == (403, 1024)
+    status, response = scene.business.login(first, PASSWORD)
+    assert status == 200, response
     # Another Webapp knows the new password within a second, and until then may respond that it has to be changed.
     refused: list[int] = []
 
@@ -133,10 +133,10 @@ def test_a_business_sends_its_first_messages_over_https(scene: Scene) -> None:
     polling.wait_until(lambda: "connected" in json.dumps(business.call("GET", "/v1/health")[1]), seconds=60, pause=0.5)
     settings = {"webhooks": {"url": webhook.url}, "sent_status": True}
     assert business.call("PATCH", "/v1/settings/application", settings)[0] == 200
-    status, answer = business.call(
+    status, response = business.call(
         "POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{READER}", f"+{UNKNOWN}"]}
     )
-    assert [contact["status"] for contact in answer["contacts"]] == ["valid", "invalid"], (status, answer)
+    assert [contact["status"] for contact in response["contacts"]] == ["valid", "invalid"], (status, response)
     sent = business.send(READER, "Hello from a container")
     assert webhook.wait(lambda: "read" in webhook.statuses().get(sent, []), 30)
     assert webhook.statuses()[sent] == ["sent", "delivered", "read"]
@@ -178,8 +178,8 @@ def test_prometheus_discovers_and_scrapes_every_process(scene: Scene) -> None:
 
     def all_up() -> bool:
         try:
-            with urllib.request.urlopen("http://127.0.0.1:9091/api/v1/targets", timeout=5) as answer:
-                targets = json.loads(answer.read())["data"]["activeTargets"]
+            with urllib.request.urlopen("http://127.0.0.1:9091/api/v1/targets", timeout=5) as response:
+                targets = json.loads(response.read())["data"]["activeTargets"]
             seen[:] = [(target["labels"]["job"], target["health"]) for target in targets]
         except OSError as error:
             seen[:] = [("prometheus", repr(error))]

@@ -23,14 +23,14 @@ class Server:
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
-        self.answer = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 4\r\n\r\nfile"
+        self.response = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 4\r\n\r\nfile"
         self.hold = False
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             self.requests.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(self.answer)
+            writer.write(self.response)
             if self.hold:
                 await reader.read()
             await writer.drain()
@@ -55,14 +55,14 @@ def downloader() -> Downloader:
 
 
 async def fetched(downloader: Downloader, url: str, *, limit: int = 1000, seconds: float = 5) -> tuple[int, bytes]:
-    async with downloader.fetch(url, limit=limit, seconds=seconds) as answer:
-        return answer.status, b"".join([piece async for piece in answer.chunks()])
+    async with downloader.fetch(url, limit=limit, seconds=seconds) as response:
+        return response.status, b"".join([piece async for piece in response.chunks()])
 
 
 async def test_a_download_has_status_length_headers_and_content(server: Server, downloader: Downloader) -> None:
-    async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=4, seconds=5) as answer:
-        assert (answer.status, answer.length, answer.headers["content-type"]) == (200, 4, "image/png")
-        assert [piece async for piece in answer.chunks()] == [b"file"]
+    async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=4, seconds=5) as response:
+        assert (response.status, response.length, response.headers["content-type"]) == (200, 4, "image/png")
+        assert [piece async for piece in response.chunks()] == [b"file"]
     lines = server.requests[0].decode().split("\r\n")
     assert lines[0] == "GET /a.png?x=1 HTTP/1.1"
     assert "Authorization: Bearer t" in lines
@@ -70,7 +70,7 @@ async def test_a_download_has_status_length_headers_and_content(server: Server, 
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "body"),
+    ("response", "status", "body"),
     [
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nfi\r\n2\r\nle\r\n0\r\n\r\n", 200, b"file"),
         (b"HTTP/1.0 200 OK\r\n\r\nto the end", 200, b"to the end"),
@@ -83,14 +83,14 @@ async def test_a_download_has_status_length_headers_and_content(server: Server, 
     ],
 )
 async def test_downloads_accept_every_valid_response_form(
-    server: Server, downloader: Downloader, answer: bytes, status: int, body: bytes
+    server: Server, downloader: Downloader, response: bytes, status: int, body: bytes
 ) -> None:
-    server.answer = answer
+    server.response = response
     assert await fetched(downloader, server.url) == (status, body)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfile",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nfile",
@@ -103,23 +103,23 @@ async def test_downloads_accept_every_valid_response_form(
     ],
 )
 async def test_a_truncated_or_malformed_response_fails_the_download(
-    server: Server, downloader: Downloader, answer: bytes
+    server: Server, downloader: Downloader, response: bytes
 ) -> None:
-    server.answer = answer
+    server.response = response
     with pytest.raises(BadResponse):
         await fetched(downloader, server.url)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_000_000,
     ],
 )
-async def test_a_download_returns_at_most_limit_bytes(server: Server, downloader: Downloader, answer: bytes) -> None:
-    server.answer = answer
+async def test_a_download_returns_at_most_limit_bytes(server: Server, downloader: Downloader, response: bytes) -> None:
+    server.response = response
     got = 0
     with pytest.raises(DownloadTooLarge):
         async with downloader.fetch(server.url, limit=1000, seconds=5) as download:
@@ -129,7 +129,7 @@ async def test_a_download_returns_at_most_limit_bytes(server: Server, downloader
 
 
 async def test_the_deadline_covers_the_whole_download(server: Server, downloader: Downloader) -> None:
-    server.answer, server.hold = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfile", True
+    server.response, server.hold = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfile", True
     with pytest.raises(TimeoutError):
         await fetched(downloader, server.url, seconds=0.1)
 
@@ -140,9 +140,9 @@ async def test_a_redirect_is_not_followed_and_its_host_gets_no_credentials(
     other = Server()
     listening = await asyncio.start_server(other.serve, "127.0.0.1", 0)
     where = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    server.answer = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % where.encode()
-    async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=10, seconds=5) as answer:
-        assert answer.status == 302
+    server.response = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % where.encode()
+    async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=10, seconds=5) as response:
+        assert response.status == 302
     assert not other.requests
     listening.close()
 
@@ -183,5 +183,5 @@ async def test_tls_downloads_verify_the_host_name(server: Server, tmp_path: Path
 
 async def test_a_length_with_thousands_of_leading_zeros_is_a_length(server: Server, downloader: Downloader) -> None:
     # Python converts no text of more than 4300 digits; the `ValueError` would mean an invalid URL.
-    server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: " + b"0" * 5000 + b"4\r\n\r\nfile"
+    server.response = b"HTTP/1.1 200 OK\r\nContent-Length: " + b"0" * 5000 + b"4\r\n\r\nfile"
     assert await fetched(downloader, server.url) == (200, b"file")

@@ -83,8 +83,8 @@ async def test_an_endless_body_costs_a_post_only_its_connection(form: str) -> No
 async def test_an_endless_response_fails_a_download_at_once(form: str) -> None:
     with HostileHost({**HEADS, **BODIES}[form]) as host:
         with pytest.raises(BadResponse):
-            async with Downloader(GUARD).fetch(host.url, limit=100 * MIB, seconds=60) as answer:
-                async for _ in answer.chunks():
+            async with Downloader(GUARD).fetch(host.url, limit=100 * MIB, seconds=60) as response:
+                async for _ in response.chunks():
                     pass
         assert host.sent < SENT
 

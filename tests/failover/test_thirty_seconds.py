@@ -143,9 +143,9 @@ class Watch:
     async def _request(self, method: str, url: str, body: object = None) -> int | None:
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
-            async with self._http.request(method, url, json=body, headers=headers) as answer:
-                await answer.read()
-                return answer.status
+            async with self._http.request(method, url, json=body, headers=headers) as response:
+                await response.read()
+                return response.status
         except (aiohttp.ClientError, TimeoutError):
             return None
 
@@ -236,26 +236,26 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     messages = [Answer("message", sent.request.status, sent.started, sent.took) for sent in phase.sent]
     answers = [*messages, *watch.answers]
     problems = []
-    slack = SLOWER * max(answer.took for answer in answers if answer.started + answer.took < stopped)
+    slack = SLOWER * max(response.took for response in answers if response.started + response.took < stopped)
     hang = HANG + slack
-    slowest = max(answers, key=lambda answer: answer.took)
+    slowest = max(answers, key=lambda response: response.took)
     if slowest.took >= hang:
-        late = sum(answer.took >= hang for answer in answers)
+        late = sum(response.took >= hang for response in answers)
         problems.append(
             f"{late} answers took {hang:.1f} s or longer, of {slowest.what} {slowest.took:.2f} s"
             f" (status {slowest.status}, {slowest.started - stopped:+.1f} s)"
         )
-    for answer in answers:
-        if answer.status == 500 and not (outage.doubtful and _is_doubtful(answer, stopped, slack)):
-            problems.append(f"{answer.what}: 500 at {answer.started - stopped:+.1f} s after {answer.took:.1f} s")
+    for response in answers:
+        if response.status == 500 and not (outage.doubtful and _is_doubtful(response, stopped, slack)):
+            problems.append(f"{response.what}: 500 at {response.started - stopped:+.1f} s after {response.took:.1f} s")
     strange = [a for a in answers if a.status is None or not (a.status < 300 or a.status in (429, 500, 503))]
-    problems += [f"{answer.what}: {answer.status} at {answer.started - stopped:+.1f} s" for answer in strange]
+    problems += [f"{response.what}: {response.status} at {response.started - stopped:+.1f} s" for response in strange]
     problems += _judge_readiness(outage, watch, stopped, slack)
     recovery = recovery_seconds(phase, scene)
     # Time for a message sent after the start of the outage, so it includes the outage itself.
     if recovery is None or recovery > AWAY + RECOVERY + SLOWER * usual_seconds(phase, scene):
         problems.append(f"recovery after {recovery} s")
-    contacts = [answer for answer in watch.answers if answer.what == "contacts"]
+    contacts = [response for response in watch.answers if response.what == "contacts"]
     row = [
         outage.what,
         *_counts(messages, (201, 503, 429, 500)),
@@ -270,13 +270,13 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     return Finding(row, [f"{outage.what}: {problem}" for problem in problems[:12]])
 
 
-def _is_doubtful(answer: Answer, stopped: float, slack: float) -> bool:
+def _is_doubtful(response: Answer, stopped: float, slack: float) -> bool:
     """Return whether the outcome of a request is unknown: a message whose hand-over to its Coreapp was under way.
 
     slack: seconds that this machine needs for a request without an outage, at most.
     """
-    is_under_way = answer.started + answer.took > stopped and answer.started - stopped < UNNOTICED + slack
-    return answer.what == "message" and is_under_way
+    is_under_way = response.started + response.took > stopped and response.started - stopped < UNNOTICED + slack
+    return response.what == "message" and is_under_way
 
 
 def _judge_readiness(outage: Outage, watch: Watch, stopped: float, slack: float) -> Iterator[str]:
@@ -296,7 +296,7 @@ def _judge_readiness(outage: Outage, watch: Watch, stopped: float, slack: float)
 
 
 def _counts(answers: Sequence[Answer], statuses: Sequence[int]) -> Sequence[str]:
-    found = collections.Counter(answer.status for answer in answers)
+    found = collections.Counter(response.status for response in answers)
     return [str(len(answers)), *[str(found[status]) for status in statuses]]
 
 

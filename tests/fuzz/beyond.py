@@ -263,8 +263,8 @@ def find(failure: str, operation: str, sent: bytes, body: bytes, message: str = 
     """Return the entry that explains a failure, None if there is none. It must explain each error of the
     response."""
     try:
-        answer = json.loads(body)
-        problems = [(str(problem["code"]), problem["details"]) for problem in answer.get("errors", ())] or [("", "")]
+        response = json.loads(body)
+        problems = [(str(problem["code"]), problem["details"]) for problem in response.get("errors", ())] or [("", "")]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     entries = [

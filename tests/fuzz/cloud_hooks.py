@@ -36,9 +36,9 @@ FILE_KINDS = ("image", "video", "audio", "document", "sticker")
 
 def _call(method: str, path: str, **arguments: Any) -> requests.Response:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    answer = requests.request(method, BASE_URL + path, headers=headers, timeout=SECONDS, **arguments)
-    answer.raise_for_status()
-    return answer
+    response = requests.request(method, BASE_URL + path, headers=headers, timeout=SECONDS, **arguments)
+    response.raise_for_status()
+    return response
 
 
 class Existing:

@@ -53,13 +53,13 @@ def _call(method: str, path: str, authorization: str, body: Any = None) -> reque
 def _leaver_token() -> str:
     """Return a token that may be revoked."""
     authorization = _basic(LEAVER, LEAVER_PASSWORD)
-    answer = _call("POST", LOGIN, authorization)
-    if answer.status_code != 200:
+    found = _call("POST", LOGIN, authorization)
+    if found.status_code != 200:
         _call("DELETE", f"/v1/users/{LEAVER}", f"Bearer {ADMIN_TOKENS[-1]}")
         user = {"username": LEAVER, "password": LEAVER_PASSWORD}
         _call("POST", "/v1/users", f"Bearer {ADMIN_TOKENS[-1]}", user).raise_for_status()
-        answer = _call("POST", LOGIN, authorization)
-    token: str = answer.json()["users"][0]["token"]
+        found = _call("POST", LOGIN, authorization)
+    token: str = found.json()["users"][0]["token"]
     return token
 
 
@@ -110,9 +110,9 @@ def after_call(context: schemathesis.HookContext, case: schemathesis.Case, respo
     password = case.body.get(field) if field and isinstance(case.body, dict) else None
     if password is not None or not field:
         body = {"new_password": ADMIN_PASSWORD}
-        answer = _call("POST", LOGIN, _basic(ADMIN, password or ADMIN_PASSWORD), body)
-        answer.raise_for_status()
-        ADMIN_TOKENS[:] = [answer.json()["users"][0]["token"]]
+        found = _call("POST", LOGIN, _basic(ADMIN, password or ADMIN_PASSWORD), body)
+        found.raise_for_status()
+        ADMIN_TOKENS[:] = [found.json()["users"][0]["token"]]
 
 
 def _is_wa_id(value: object) -> bool:

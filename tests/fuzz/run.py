@@ -51,21 +51,21 @@ class Outcome:
     passed: bool
     output: str  # schemathesis's output, with a `curl` for each failure
     described: tuple[str, ...]  # operations of the document: method and path template
-    answers: Answers  # number of responses by operation and status; other methods are under `OTHER`
+    responses: Answers  # number of responses by operation and status; other methods are under `OTHER`
     explained: collections.Counter[str]  # number of failures that `beyond` knows, by reason
     broken: collections.Counter[str]  # number of responses that are no JSON, or errors without a code, by operation
 
     @property
     def cases(self) -> int:
         """Return the number of requests with a response."""
-        return sum(answers.total() for answers in self.answers.values())
+        return sum(responses.total() for responses in self.responses.values())
 
     def table(self) -> str:
         """Return a line per operation: the number of requests, and the statuses of the responses."""
         lines = [f"{'requests':>8}  {'operation':64} answers"]
-        for operation, answers in sorted(self.answers.items(), key=lambda item: item[0].split()[::-1]):
-            statuses = ", ".join(f"{status}: {count}" for status, count in sorted(answers.items()))
-            lines.append(f"{answers.total():8}  {operation:64} {statuses}")
+        for operation, responses in sorted(self.responses.items(), key=lambda item: item[0].split()[::-1]):
+            statuses = ", ".join(f"{status}: {count}" for status, count in sorted(responses.items()))
+            lines.append(f"{responses.total():8}  {operation:64} {statuses}")
         lines.append(f"{self.cases:8}  in all")
         lines += [f"{count:8}  explained: {reason}" for reason, count in self.explained.most_common()]
         return "\n".join(lines)
@@ -115,12 +115,12 @@ async def fuzz(
     finally:
         if watch is not None:
             watch.cancel()
-    answers, told = _read(tally, described)
+    responses, told = _read(tally, described)
     return Outcome(
         process.returncode == 0,
         output.decode(errors="replace"),
         described,
-        answers,
+        responses,
         explained=told["explained:"],
         broken=told["broken:"],
     )
@@ -130,17 +130,17 @@ async def _watch(tally: Path, described: tuple[str, ...], seconds: int, say: Cal
     begun = time.monotonic()
     while True:
         await asyncio.sleep(PROGRESS)
-        answers, _ = _read(tally, described)
-        cases = sum(found.total() for found in answers.values())
-        failed = sum(count for found in answers.values() for status, count in found.items() if status >= 500)
-        tried = sum(map(bool, answers.values()))
+        responses, _ = _read(tally, described)
+        cases = sum(found.total() for found in responses.values())
+        failed = sum(count for found in responses.values() for status, count in found.items() if status >= 500)
+        tried = sum(map(bool, responses.values()))
         passed = time.monotonic() - begun
         say(f"{passed:4.0f} of {seconds} s: {cases} requests to {tried} operations, {failed} answered 5xx")
 
 
 def _operations(url: str) -> tuple[str, ...]:
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        paths = json.loads(answer.read())["paths"]
+    with urllib.request.urlopen(url, timeout=30) as response:
+        paths = json.loads(response.read())["paths"]
     return tuple(f"{method.upper()} {path}" for path, methods in paths.items() for method in methods)
 
 
@@ -148,7 +148,7 @@ def _read(
     tally: Path, described: tuple[str, ...]
 ) -> tuple[dict[str, collections.Counter[int]], dict[str, collections.Counter[str]]]:
     """Return the number of responses by operation and status, and the remarks of the hooks by their kind."""
-    answers: dict[str, collections.Counter[int]] = {name: collections.Counter() for name in (*described, OTHER)}
+    responses: dict[str, collections.Counter[int]] = {name: collections.Counter() for name in (*described, OTHER)}
     told: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in ("explained:", "broken:")}
     for line in tally.read_text().splitlines():
         what, _, rest = line.partition(" ")
@@ -158,5 +158,5 @@ def _read(
             path, _, status = rest.rpartition(" ")
             if status.isdigit():
                 name = f"{what} {path}"
-                answers[name if name in answers else OTHER][int(status)] += 1
-    return answers, told
+                responses[name if name in responses else OTHER][int(status)] += 1
+    return responses, told

@@ -30,7 +30,7 @@ async def complaints(target: Target, outcome: Outcome) -> list[str]:
     """Return the problems; empty for a good run."""
     found = [] if outcome.passed else ["schemathesis found failures"]
     found += [f"{operation}: {count} responses without JSON or a code" for operation, count in outcome.broken.items()]
-    found += [f"{operation} was not tried" for operation in outcome.described if not outcome.answers[operation]]
+    found += [f"{operation} was not tried" for operation in outcome.described if not outcome.responses[operation]]
     running = target.installation.pids()
     found += [f"{name} is gone" for name in target.installation.processes if name not in running]
     if not any(name == "webapp" for name in running):
@@ -55,11 +55,11 @@ def never_taken(outcome: Outcome) -> list[str]:
     return [
         operation
         for operation in outcome.described
-        if operation not in NEVER_TAKEN and not any(200 <= status < 300 for status in outcome.answers[operation])
+        if operation not in NEVER_TAKEN and not any(200 <= status < 300 for status in outcome.responses[operation])
     ]
 
 
 def _get(target: Target, path: str) -> Any:
     request = urllib.request.Request(target.url + path, headers={"Authorization": f"Apikey {API_KEY}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read())
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.loads(response.read())

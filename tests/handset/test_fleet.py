@@ -89,8 +89,8 @@ async def test_a_typing_indicator_is_noticed_and_leaves_nothing_behind(tmp_path:
         business = Business()
         await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
-        (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
-        business.open_sealed(answer)
+        (response,) = [frame for frame in await world.network.until_sent(3) if frame.body]
+        business.open_sealed(response)
         # One is lost on the way. It does not affect what follows.
         business.seal_raw(READER, TYPING, "lost")
         await world.network.until_acked(world.network.deliver(transient(business.seal_raw(READER, TYPING, "t1"))))
@@ -109,8 +109,8 @@ async def test_a_transient_envelope_that_cannot_be_read_is_dropped(tmp_path: Pat
         business = Business()
         await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
-        (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
-        business.open_sealed(answer)
+        (response,) = [frame for frame in await world.network.until_sent(3) if frame.body]
+        business.open_sealed(response)
         frame = transient(business.seal_raw(READER, TYPING, "t1"))
         broken = msgspec.structs.replace(frame, id="t2", body=frame.body[:-1] + bytes([frame.body[-1] ^ 1]))
         unknown = transient(business.seal_raw(READER, b'{"type":"waving"}', "t3"))
@@ -131,8 +131,8 @@ async def test_an_encrypted_envelope_of_a_later_release_is_acknowledged_and_the_
         business = Business()
         await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
-        (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
-        business.open_sealed(answer)
+        (response,) = [frame for frame in await world.network.until_sent(3) if frame.body]
+        business.open_sealed(response)
         later = msgspec.structs.replace(business.seal_raw(READER, TYPING, "t1"), kind="later")
         await world.network.until_acked(world.network.deliver(later))
         await world.network.until_acked(world.network.deliver(business.seal(READER, "again")))

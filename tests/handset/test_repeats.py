@@ -128,8 +128,8 @@ async def test_an_undecryptable_message_is_requested_again_and_shown_once(tmp_pa
         assert world.network.sends.index(null) < world.network.sends.index(request)
         assert (request.refs, answered(business, null)) == (["lost"], {"type": "null"})
 
-        answer = again(business, "found", id="other", repeats="lost")
-        await world.network.until_acked(*[world.network.deliver(answer) for _ in range(2)])
+        response = again(business, "found", id="other", repeats="lost")
+        await world.network.until_acked(*[world.network.deliver(response) for _ in range(2)])
         # The lost message itself arrives again, too.
         await world.network.until_acked(world.network.deliver(garbage("lost")))
         await world.network.until_acked(world.network.deliver(business.seal(READER, "after")))
@@ -150,10 +150,10 @@ async def test_a_repetition_is_recognised_after_a_restart(tmp_path: Path) -> Non
             await world.network.until_acked(world.network.deliver(garbage("lost")))
             await world.network.until(lambda: bool(sent(world, wire.RETRY)))
             answered(business, sent(world, wire.PREKEY)[0])
-        answer = again(business, "found", id="other", repeats="lost")
+        response = again(business, "found", id="other", repeats="lost")
         for _ in range(2):
             async with world.running():
-                await world.network.until_acked(world.network.deliver(answer))
+                await world.network.until_acked(world.network.deliver(response))
         assert [message.text for message in world.phone.shown] == ["hello", "found"]
 
 

@@ -33,20 +33,20 @@ class Official:
     async def __call__(self, call: str, **arguments: Any) -> dict[str, Any]:
         self._input.write(json.dumps({"call": call, **arguments}).encode() + b"\n")
         line = await self._output.readline()
-        answer: dict[str, Any] = json.loads(line)
-        assert "error" not in answer, answer["error"]
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        assert "error" not in response, response["error"]
+        return response
 
     async def read(self, kind: int, body: bytes) -> bytes:
         return _decode((await self("decrypt", kind=kind, body=_encode(body)))["plaintext"])
 
     async def write(self, plaintext: bytes) -> tuple[int, bytes]:
-        answer = await self("encrypt", plaintext=_encode(plaintext))
-        return answer["kind"], _decode(answer["body"])
+        response = await self("encrypt", plaintext=_encode(plaintext))
+        return response["kind"], _decode(response["body"])
 
     async def bundle(self, *, kyber: bool) -> e2ee.PreKeyBundle:
-        answer = await self("bundle")
-        fields = {name: _decode(value) if isinstance(value, str) else value for name, value in answer.items()}
+        response = await self("bundle")
+        fields = {name: _decode(value) if isinstance(value, str) else value for name, value in response.items()}
         if not kyber:
             fields |= dict.fromkeys(("kyber_prekey_id", "kyber_prekey", "kyber_prekey_signature"))
         return e2ee.PreKeyBundle(**fields)

@@ -33,11 +33,11 @@ async def test_100_000_callbacks_wait_and_are_all_posted_when_the_webhook_is_bac
             # Messages in flight at the limit are still accepted, and refused from then on.
             await polling.until(lambda: waiting(scene) >= LIMIT, seconds=FILL_SECONDS, pause=1.0)
             filled = time.monotonic() - started
-            status, answer = await scene.business.call(
+            status, response = await scene.business.call(
                 "POST", "/v1/messages", {"to": scene.numbers[0], "type": "text", "text": {"body": "one too many"}}
             )
-        assert (status, answer["errors"][0]["code"]) == (503, 1016)
-        assert "callback queue" in answer["errors"][0]["details"]
+        assert (status, response["errors"][0]["code"]) == (503, 1016)
+        assert "callback queue" in response["errors"][0]["details"]
         figures.record("queue fills", "callbacks per second", LIMIT / filled, 450.0, "1/s", at_least=True)
         accepted = sum(one.request.accepted for one in sent)
         assert accepted >= LIMIT / 3 * 0.99

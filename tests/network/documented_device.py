@@ -84,8 +84,8 @@ class DocumentedDevice:
         def request() -> tuple[int, Any]:
             sent = urllib.request.Request(self._url + path, data, headers, method=method)
             try:
-                with urllib.request.urlopen(sent, timeout=PATIENCE) as answer:
-                    return answer.status, json.load(answer)
+                with urllib.request.urlopen(sent, timeout=PATIENCE) as response:
+                    return response.status, json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
                     return error.code, json.load(error)
@@ -109,22 +109,22 @@ class DocumentedDevice:
             body.update(kyber_prekey=_signed_key(last), kyber_prekeys=self._make_kyber_prekeys(1))
         if code:
             body["code"] = code
-        status, answer = await self.call("POST", "/v1/registrations", body, key)
-        assert status == 201, answer
-        self.token = answer["token"]
+        status, response = await self.call("POST", "/v1/registrations", body, key)
+        assert status == 201, response
+        self.token = response["token"]
 
     async def refill(self, remaining: int, kyber_remaining: int) -> None:
         """Upload more one-time pre-keys, up to `KEEP` and `KEEP_KYBER`."""
         body: dict[str, Any] = {"prekeys": self._make_prekeys(KEEP - remaining)}
         if self._kyber:
             body["kyber_prekeys"] = self._make_kyber_prekeys(KEEP_KYBER - kyber_remaining)
-        status, answer = await self.call("PUT", f"/v1/keys/{self.number}", body, self.token)
-        assert status == 200, answer
+        status, response = await self.call("PUT", f"/v1/keys/{self.number}", body, self.token)
+        assert status == 200, response
 
     async def count_prekeys(self) -> int:
-        status, answer = await self.call("GET", f"/v1/keys/{self.number}", None, self.token)
-        assert status == 200, answer
-        return int(answer["prekeys"])
+        status, response = await self.call("GET", f"/v1/keys/{self.number}", None, self.token)
+        assert status == 200, response
+        return int(response["prekeys"])
 
     def _key_id(self) -> int:
         self._next_key_id += 1
@@ -151,8 +151,8 @@ class DocumentedDevice:
         self._n = 0
         self._sent.clear()
         self._reader = asyncio.create_task(self._read())
-        answer = await self.request({"t": "login", "number": self.number, "token": self.token})
-        assert answer["t"] == "ok", answer
+        response = await self.request({"t": "login", "number": self.number, "token": self.token})
+        assert response["t"] == "ok", response
         for send in list(self.outbox.values()):
             await self._post(send)
 
@@ -233,8 +233,8 @@ class DocumentedDevice:
     async def write(self, peer: str, text: str) -> str:
         """Send a text, set up a session first if none exists, and return the id of the message."""
         if peer not in self._sessions:
-            answer = await self.request({"t": "check", "number": self.number, "numbers": [peer]})
-            assert answer["registered"] == [peer], answer
+            response = await self.request({"t": "check", "number": self.number, "numbers": [peer]})
+            assert response["registered"] == [peer], response
             await self._set_up(peer)
         content = {"type": "text", "text": {"body": text}}
         send = self._encrypt(peer, content)
@@ -251,8 +251,8 @@ class DocumentedDevice:
         self._sessions.clear()
 
     async def _set_up(self, peer: str) -> None:
-        answer = await self.request({"t": "fetch", "number": self.number, "numbers": [peer]})
-        (bundle,) = answer["bundles"]
+        response = await self.request({"t": "fetch", "number": self.number, "numbers": [peer]})
+        (bundle,) = response["bundles"]
         record = e2ee.SessionRecord.initiate(self.identity, self._registration_id, _bundle(bundle))
         self._sessions[peer] = record
 
@@ -277,7 +277,7 @@ class DocumentedDevice:
     async def _receive(self, frame: Frame) -> None:
         repeats = frame.get("refs") if frame["kind"] in ("prekey", "message") else None
         key = (frame["from"], repeats[0] if repeats else frame["id"])
-        answers: list[Frame] = []
+        responses: list[Frame] = []
         later: list[Coroutine[Any, Any, None]] = []
         if key in self._handled and not (repeats and key in self._lost):
             self.duplicates += 1
@@ -285,7 +285,7 @@ class DocumentedDevice:
             # No `await` from here to `add`: this is the transaction.
             if frame["kind"] in ("prekey", "message"):
                 try:
-                    answers = self._decrypt(frame, key[1])
+                    responses = self._decrypt(frame, key[1])
                     self._lost.discard(key)
                 except e2ee.E2EEError:
                     self._lost.add(key)
@@ -301,8 +301,8 @@ class DocumentedDevice:
         if not self.acknowledging:
             return
         await self._put({"t": "ack", "n": [frame["n"]]})
-        for answer in answers:
-            await self._post(answer)
+        for response in responses:
+            await self._post(response)
         # These tasks send requests to the network, and this loop reads the responses, so it must not wait for them.
         self._tasks |= {asyncio.create_task(work) for work in later}
 
@@ -323,11 +323,11 @@ class DocumentedDevice:
         if fresh:
             self._prekeys.pop(first.prekey_id or 0, None)
             self._kyber_prekeys.pop(first.kyber_prekey_id or 0, None)
-        answers = [self._encrypt(peer, {"type": "null"})] if fresh else []
+        responses = [self._encrypt(peer, {"type": "null"})] if fresh else []
         if content["type"] != "null":
             self.shown.append((peer, message_id, content))
-            answers.append(self._store("delivered", peer, refs=[message_id]))
-        return answers
+            responses.append(self._store("delivered", peer, refs=[message_id]))
+        return responses
 
     def _respond(self, existing: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> e2ee.SessionRecord:
         kyber = self._kyber_prekeys | self._last_resort

@@ -20,17 +20,17 @@ async def done(
     network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any
 ) -> dict[str, Any]:
     """Make one HTTP call as `number`, which must succeed."""
-    status, answer = await call(network, method, number, path, body, **more)
-    assert status in (200, 201), answer
-    assert isinstance(answer, dict)
-    return answer
+    status, response = await call(network, method, number, path, body, **more)
+    assert status in (200, 201), response
+    assert isinstance(response, dict)
+    return response
 
 
 async def refused(network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any) -> str:
     """Return the status and the reason of a call that must fail."""
-    status, answer = await call(network, method, number, path, body, **more)
-    assert status >= 400, answer
-    return f"{status} {answer['error']['reason']}"
+    status, response = await call(network, method, number, path, body, **more)
+    assert status >= 400, response
+    return f"{status} {response['error']['reason']}"
 
 
 async def make(network: Network, creator: str, *others: str, subject: str = "Lunch") -> str:

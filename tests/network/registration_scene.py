@@ -46,15 +46,15 @@ class Scene:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if forwarded:
             headers["X-Forwarded-For"] = forwarded
-        async with self._client(host) as http, http.post(path, json=body, headers=headers) as answer:
-            return answer.status, await answer.json()
+        async with self._client(host) as http, http.post(path, json=body, headers=headers) as response:
+            return response.status, await response.json()
 
     async def code(self, host: str, number: str = ALICE, *, token: str = "", forwarded: str = "") -> str:
         """Request a code and read it from the log."""
         self._caplog.clear()
         with self._caplog.at_level(logging.INFO):
-            status, answer = await self.post(host, "/v1/codes", {"number": number}, token=token, forwarded=forwarded)
-        assert status == 202, answer
+            status, response = await self.post(host, "/v1/codes", {"number": number}, token=token, forwarded=forwarded)
+        assert status == 202, response
         (record,) = [record for record in self._caplog.records if record.message == "code.issued"]
         code: str = record.__dict__["code"]
         return code
@@ -63,10 +63,10 @@ class Scene:
         self, host: str, number: str = ALICE, *, key: str = "", forwarded: str = "", **fields: Any
     ) -> Answer:
         body = {**registration(number, prekeys=0, kyber=False), **fields}
-        status, answer = await self.post(host, "/v1/registrations", body, token=key, forwarded=forwarded)
+        status, response = await self.post(host, "/v1/registrations", body, token=key, forwarded=forwarded)
         if status == 201:
-            self.network.tokens[number] = answer["token"]
-        return status, answer
+            self.network.tokens[number] = response["token"]
+        return status, response
 
 
 def other_than(code: str) -> str:

@@ -332,15 +332,15 @@ class Network:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if body is not None:
             more["json"] = body
-        async with self.http.request(method, path, headers=headers, **more) as answer:
-            return answer.status, await answer.json()
+        async with self.http.request(method, path, headers=headers, **more) as response:
+            return response.status, await response.json()
 
     async def register(self, *numbers: str, **options: Any) -> None:
         """Register numbers with real keys and keep their tokens."""
         body = {"registrations": [registration(number, **options) for number in numbers]}
-        status, answer = await self.request("POST", "/v1/registrations/bulk", body, token=REGISTRATION_KEY)
-        assert status == 201, answer
-        self.tokens.update((entry["number"], entry["token"]) for entry in answer["registrations"])
+        status, response = await self.request("POST", "/v1/registrations/bulk", body, token=REGISTRATION_KEY)
+        assert status == 201, response
+        self.tokens.update((entry["number"], entry["token"]) for entry in response["registrations"])
 
     async def connect(self, *numbers: str, transport: str = "", node: int | None = None) -> Client:
         """Open a connection on which these registered numbers are logged in.
@@ -411,9 +411,9 @@ async def _ids_in(network: Network, table: sa.Table) -> list[str]:
         return list((await connection.execute(sa.select(table.c.id).order_by(table.c.seq))).scalars())
 
 
-def reason(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
+def reason(response: tuple[int, dict[str, Any]]) -> tuple[int, str]:
     """Return the status and the reason of a refusal."""
-    status, body = answer
+    status, body = response
     assert set(body) == {"error"}
     assert body["error"]["detail"]
     return status, body["error"]["reason"]

@@ -36,9 +36,9 @@ async def test_a_download_ends_when_the_client_disconnects(network: Network, cap
     await network.start()
     await network.register(ALICE)
     size = 32 * MIB
-    _, answer = await upload(network, chunks(size))
+    _, response = await upload(network, chunks(size))
     reader, writer = await asyncio.open_connection(*network.addresses.http)
-    head = f"GET /v1/blobs/{ALICE}/{answer['id']} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+    head = f"GET /v1/blobs/{ALICE}/{response['id']} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
     with caplog.at_level(logging.INFO):
         writer.write(f"{head}{network.tokens[ALICE]}\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
@@ -97,8 +97,10 @@ async def test_orphans_are_removed_while_the_database_refuses_writes(database: D
 async def test_one_device_that_does_not_read_leaves_transfers_to_others(network: Network) -> None:
     await network.start(limits=Limits(transfers=4))
     await network.register(ALICE, BOB)
-    _, answer = await upload(network, chunks(32 * MIB))
-    head = f"GET /v1/blobs/{ALICE}/{answer['id']} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}"
+    _, response = await upload(network, chunks(32 * MIB))
+    head = (
+        f"GET /v1/blobs/{ALICE}/{response['id']} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}"
+    )
     writers = []
     for _ in range(4):
         reader, writer = await asyncio.open_connection(*network.addresses.http, limit=1024)

@@ -59,14 +59,14 @@ async def chunks(size: int, *, then: BaseException | None = None) -> AsyncIterat
 
 async def upload(network: Network, data: Any, number: str = ALICE, **headers: str) -> tuple[int, dict[str, Any]]:
     headers["Authorization"] = f"Bearer {network.tokens[number]}"
-    async with network.http.post(f"/v1/blobs/{number}", data=data, headers=headers) as answer:
-        return answer.status, await answer.json()
+    async with network.http.post(f"/v1/blobs/{number}", data=data, headers=headers) as response:
+        return response.status, await response.json()
 
 
 async def download(network: Network, id: str, number: str = BOB) -> tuple[int, bytes]:
     headers = {"Authorization": f"Bearer {network.tokens[number]}"}
-    async with network.http.get(f"/v1/blobs/{number}/{id}", headers=headers) as answer:
-        return answer.status, await answer.read()
+    async with network.http.get(f"/v1/blobs/{number}/{id}", headers=headers) as response:
+        return response.status, await response.read()
 
 
 def names(network: Network) -> list[str]:
@@ -89,30 +89,30 @@ async def test_a_blob_uploaded_by_one_device_is_fetched_by_another(network: Netw
     await network.register(ALICE, BOB)
     data = os.urandom(3 * MIB + 1)
     before = time.time()
-    status, answer = await upload(network, data)
+    status, response = await upload(network, data)
     assert status == 201
-    assert set(answer) == {"id", "size", "expires_at"}
-    assert answer["size"] == len(data)
-    assert before + TTL - 1 <= answer["expires_at"] <= time.time() + TTL
+    assert set(response) == {"id", "size", "expires_at"}
+    assert response["size"] == len(data)
+    assert before + TTL - 1 <= response["expires_at"] <= time.time() + TTL
     assert await rows(network) == set(names(network))
     headers = {"Authorization": f"Bearer {network.tokens[BOB]}"}
-    async with network.http.get(f"/v1/blobs/{BOB}/{answer['id']}", headers=headers) as got:
+    async with network.http.get(f"/v1/blobs/{BOB}/{response['id']}", headers=headers) as got:
         assert (got.status, got.headers["Content-Length"]) == (200, str(len(data)))
         assert got.headers["Content-Type"] == "application/octet-stream"
         assert await got.read() == data
     # The file still exists after a restart of the network, and still counts against the quota.
     await network.stop()
     await network.start(blobs=BlobSettings(directory=network.blobs.directory, quota=4 * MIB))
-    assert await download(network, answer["id"], ALICE) == (200, data)
+    assert await download(network, response["id"], ALICE) == (200, data)
     assert (await upload(network, data))[0] == 507
 
 
 async def test_a_body_of_unknown_length_is_accepted(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
-    status, answer = await upload(network, chunks(MIB + 7))
-    assert (status, answer["size"]) == (201, MIB + 7)
-    assert await download(network, answer["id"]) == (200, bytes(MIB + 7))
+    status, response = await upload(network, chunks(MIB + 7))
+    assert (status, response["size"]) == (201, MIB + 7)
+    assert await download(network, response["id"]) == (200, bytes(MIB + 7))
 
 
 async def test_a_content_length_over_the_limit_is_refused_before_reading_the_body(network: Network) -> None:
@@ -129,8 +129,8 @@ async def test_a_content_length_over_the_limit_is_refused_before_reading_the_bod
 async def test_an_empty_body_is_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
-    status, answer = await upload(network, b"")
-    assert (status, answer["error"]["reason"]) == (400, "invalid")
+    status, response = await upload(network, b"")
+    assert (status, response["error"]["reason"]) == (400, "invalid")
     assert names(network) == []
 
 
@@ -160,9 +160,9 @@ async def until(condition: Any) -> None:
 async def test_only_devices_upload_and_fetch_blobs(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
-    _, answer = await upload(network, b"ciphertext")
+    _, response = await upload(network, b"ciphertext")
     alice, bob = network.tokens[ALICE], network.tokens[BOB]
-    for method, path in (("POST", f"/v1/blobs/{ALICE}"), ("GET", f"/v1/blobs/{ALICE}/{answer['id']}")):
+    for method, path in (("POST", f"/v1/blobs/{ALICE}"), ("GET", f"/v1/blobs/{ALICE}/{response['id']}")):
         for token in ("", "wrong", bob, REGISTRATION_KEY):
             status, error = await network.request(method, path, token=token)
             assert (status, error["error"]["reason"]) == (401, "unauthorized")
@@ -191,8 +191,8 @@ async def test_a_full_directory_is_reported_until_a_blob_expires(
     await network.register(ALICE, BOB)
     _, first = await upload(network, bytes(600))
     for data in (bytes(401), chunks(401)):
-        status, answer = await upload(network, data)
-        assert (status, answer["error"]["reason"]) == (507, "full")
+        status, response = await upload(network, data)
+        assert (status, response["error"]["reason"]) == (507, "full")
     assert len(names(network)) == 1
     assert (await upload(network, bytes(400), number=BOB))[0] == 201
     # Readers no longer find an expired file at once; its bytes are free after the next pass.
@@ -237,8 +237,8 @@ async def test_transfers_over_the_limit_are_refused_with_retry_after(network: Ne
     first = asyncio.create_task(upload(network, slow()))
     await until(lambda: names(network) != [])
     headers = {"Authorization": f"Bearer {network.tokens[BOB]}"}
-    async with network.http.post(f"/v1/blobs/{BOB}", data=b"x", headers=headers) as answer:
-        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    async with network.http.post(f"/v1/blobs/{BOB}", data=b"x", headers=headers) as response:
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
     go.set()
     status, stored = await first
     assert status == 201
@@ -267,8 +267,8 @@ async def test_a_stalled_transfer_is_ended_and_a_slow_one_is_not(
         yield bytes(MIB)
         await asyncio.sleep(60)
 
-    status, answer = await upload(network, still())
-    assert (status, answer["error"]["reason"]) == (503, "unavailable")
+    status, response = await upload(network, still())
+    assert (status, response["error"]["reason"]) == (503, "unavailable")
     assert len(names(network)) == 1
 
 
@@ -462,13 +462,13 @@ async def test_messages_flow_during_an_upload(network: Network) -> None:
 async def test_an_unmounted_directory_does_not_make_blobs_count_as_gone(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
-    status, answer = await upload(network, b"x" * 1000)
+    status, response = await upload(network, b"x" * 1000)
     assert status == 201
     directory = network.blobs.directory
     away = directory.with_name(directory.name + "-away")
     directory.rename(away)
     directory.mkdir()
-    assert (await download(network, answer["id"]))[0] == 503
+    assert (await download(network, response["id"]))[0] == 503
     status, refusal = await upload(network, b"y")
     assert (status, refusal["error"]["reason"]) == (503, "unavailable")
 
@@ -487,7 +487,7 @@ async def test_an_unmounted_directory_does_not_make_blobs_count_as_gone(network:
     directory.rmdir()
     away.rename(directory)
     await polling.until(is_back)
-    assert await download(network, answer["id"]) == (200, b"x" * 1000)
+    assert await download(network, response["id"]) == (200, b"x" * 1000)
 
 
 async def test_a_node_with_a_different_blob_directory_does_not_start(network: Network, tmp_path: Path) -> None:

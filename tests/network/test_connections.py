@@ -46,18 +46,18 @@ async def test_the_highest_epoch_stays_attached_and_a_lower_one_is_refused(netwo
         client = await network.connect()
         return client, await client.request(functools.partial(device.Login, number=ALICE, token=token, epoch=epoch))
 
-    first, answer = await log_in(4)
-    assert isinstance(answer, device.Ok)
+    first, response = await log_in(4)
+    assert isinstance(response, device.Ok)
     late, refused = await log_in(3)
     assert isinstance(refused, device.Failed)
     assert refused.reason == device.STALE_EPOCH
     await late.close()
     await first.nothing_came()
-    same, answer = await log_in(4)
-    assert isinstance(answer, device.Ok)
+    same, response = await log_in(4)
+    assert isinstance(response, device.Ok)
     assert (await first.next(device.Closing)).reason == device.REPLACED
-    later, answer = await log_in(5)
-    assert isinstance(answer, device.Ok)
+    later, response = await log_in(5)
+    assert isinstance(response, device.Ok)
     assert (await same.next(device.Closing)).reason == device.REPLACED
     for path, body, bearer in (
         (f"/v1/keys/{ALICE}", {"epoch": 4, "prekeys": []}, token),
@@ -70,11 +70,11 @@ async def test_the_highest_epoch_stays_attached_and_a_lower_one_is_refused(netwo
             assert (await network.request(method, path, body | {"epoch": 5}, token=bearer))[0] == 200
     await later.nothing_came()
     # Without an epoch the newest login wins. When no connection is logged in, an epoch has no effect.
-    plain, answer = await log_in(0)
-    assert isinstance(answer, device.Ok)
+    plain, response = await log_in(0)
+    assert isinstance(response, device.Ok)
     assert (await later.next(device.Closing)).reason == device.REPLACED
-    restored, answer = await log_in(1)
-    assert isinstance(answer, device.Ok)
+    restored, response = await log_in(1)
+    assert isinstance(response, device.Ok)
     for client in (first, same, later, plain, restored):
         await client.close()
 
@@ -162,9 +162,9 @@ async def test_a_websocket_without_a_known_subprotocol_is_refused_with_their_lis
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
-    async with network.http.get("/v1/connect", headers=headers) as answer:
-        assert answer.status == 400
-        assert "tidings.v1.msgpack" in (await answer.json())["error"]["detail"]
+    async with network.http.get("/v1/connect", headers=headers) as response:
+        assert response.status == 400
+        assert "tidings.v1.msgpack" in (await response.json())["error"]["detail"]
 
 
 async def test_unknown_fields_of_a_frame_are_ignored(network: Network) -> None:
@@ -337,7 +337,7 @@ async def test_registering_again_with_the_same_identity_notifies_nobody(network:
     await network.register(ALICE)
     body = registration(BOB)
     for _ in range(2):
-        status, _answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+        status, _response = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
         assert status == 201
         alice = await network.connect(ALICE)
         await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))

@@ -53,11 +53,11 @@ def split(block: str) -> tuple[str, dict[str, str], Any]:
     return first, dict(line.split(": ", 1) for line in lines), json.loads(body) if body.strip() else None
 
 
-def without_tokens(answer: Any) -> Any:
-    if isinstance(answer, dict):
+def without_tokens(response: Any) -> Any:
+    if isinstance(response, dict):
         secret = ("token", "created_at")
-        return {key: "…" if key in secret else without_tokens(value) for key, value in answer.items()}
-    return [without_tokens(value) for value in answer] if isinstance(answer, list) else answer
+        return {key: "…" if key in secret else without_tokens(value) for key, value in response.items()}
+    return [without_tokens(value) for value in response] if isinstance(response, list) else response
 
 
 async def test_every_http_example_returns_the_documented_response(
@@ -82,15 +82,15 @@ async def test_every_http_example_returns_the_documented_response(
         if body and "code" in body and path == "/v1/registrations":
             body["code"] = next(r.__dict__["code"] for r in caplog.records if r.message == "code.issued")
         data = json.dumps(body).encode() if body is not None else None
-        async with net.http.request(method, path, data=data, headers=headers) as answer:
+        async with net.http.request(method, path, data=data, headers=headers) as response:
             status, expected_headers, expected_body = split(expected)
-            assert f"HTTP/1.1 {answer.status} {answer.reason}" == status, (first, await answer.text())
-            assert set(expected_headers) <= set(answer.headers)
+            assert f"HTTP/1.1 {response.status} {response.reason}" == status, (first, await response.text())
+            assert set(expected_headers) <= set(response.headers)
             if "Retry-After" in expected_headers:
-                assert 25 <= int(answer.headers["Retry-After"]) <= int(expected_headers["Retry-After"])
+                assert 25 <= int(response.headers["Retry-After"]) <= int(expected_headers["Retry-After"])
             if expected_body is None:
                 continue
-            got = await answer.json()
+            got = await response.json()
             for key in ("id", "code"):
                 if key in expected_body:
                     given.setdefault(expected_body[key], got[key])
@@ -110,9 +110,9 @@ async def test_the_blob_example_downloads_unchanged_and_decrypts_with_its_pointe
     await net.register("15550100001")
     told = values("attachment")
     authorization = {"Authorization": f"Bearer {net.tokens['15550100001']}"}
-    async with net.http.post("/v1/blobs/15550100001", data=told["blob"], headers=authorization) as answer:
-        assert answer.status == 201
-        got = await answer.json()
+    async with net.http.post("/v1/blobs/15550100001", data=told["blob"], headers=authorization) as response:
+        assert response.status == 201
+        got = await response.json()
     expected = json.loads(re.findall(r"^\{.*\}$", section("POST and GET /v1/blobs/{number}"), re.MULTILINE)[0])
     assert list(got) == list(expected)
     assert (got["size"], len(got["id"])) == (expected["size"], len(expected["id"]))
@@ -151,8 +151,8 @@ async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_no_trac
 
 async def test_the_log_line_with_the_code_is_as_documented(net: Network, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with net.http.post("/v1/codes", json={"number": "15550100001"}) as answer:
-        assert answer.status == 202
+    async with net.http.post("/v1/codes", json={"number": "15550100001"}) as response:
+        assert response.status == 202
     (record,) = [record for record in caplog.records if record.message == "code.issued"]
     record.code, record.created = "482913", 1767268800.1234
     told_text, told_json = fences("log")[0].splitlines()

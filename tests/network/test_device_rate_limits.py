@@ -50,8 +50,8 @@ async def test_concurrent_fetches_get_no_more_one_time_keys_than_sequential_ones
     alice = await network.connect(ALICE)
     for n in range(100, 140):
         alice.link.send(device.Fetch(n, ALICE, [BOB]))
-    answers = [await alice.next(device.Bundles) for _ in range(40)]
-    assert sum(answer.bundles[0].prekey_id is not None for answer in answers) == 3
+    responses = [await alice.next(device.Bundles) for _ in range(40)]
+    assert sum(response.bundles[0].prekey_id is not None for response in responses) == 3
 
 
 async def test_fetches_and_checks_beyond_the_burst_are_refused_until_later(network: Network) -> None:
@@ -82,8 +82,8 @@ async def test_group_changes_beyond_the_burst_are_refused_and_reads_are_free(net
     await network.register(ALICE)
     group = await make(network, ALICE)
     assert (await call(network, "PUT", ALICE, f"/{group}", {"subject": "Tea"}))[0] == 200
-    status, answer = await call(network, "PUT", ALICE, f"/{group}", {"subject": "Soup"})
-    assert (status, answer["error"]["reason"]) == (429, "too_often")
+    status, response = await call(network, "PUT", ALICE, f"/{group}", {"subject": "Soup"})
+    assert (status, response["error"]["reason"]) == (429, "too_often")
     for _ in range(5):
         assert (await call(network, "GET", ALICE, f"/{group}"))[0] == 200
     clock.advance(1)
@@ -96,8 +96,8 @@ async def test_uploads_of_keys_beyond_the_burst_are_refused_and_counts_are_free(
     await network.register(ALICE, CAROL)
 
     async def upload(number: str) -> tuple[int, str]:
-        status, answer = await network.request("PUT", f"/v1/keys/{number}", {}, token=network.tokens[number])
-        return status, answer.get("error", {}).get("reason", "")
+        status, response = await network.request("PUT", f"/v1/keys/{number}", {}, token=network.tokens[number])
+        return status, response.get("error", {}).get("reason", "")
 
     assert [await upload(ALICE) for _ in range(101)] == [(200, "")] * 100 + [(429, "too_often")]
     assert [await upload(CAROL) for _ in range(101)] == [(200, "")] * 101
@@ -115,8 +115,8 @@ async def test_changes_of_blocks_beyond_the_burst_are_refused(
     await network.register(ALICE, BOB)
 
     async def change(method: str, number: str = ALICE) -> tuple[int, str]:
-        status, answer = await network.request(method, f"/v1/blocks/{number}/{CAROL}", token=network.tokens[number])
-        return status, answer.get("error", {}).get("reason", "")
+        status, response = await network.request(method, f"/v1/blocks/{number}/{CAROL}", token=network.tokens[number])
+        return status, response.get("error", {}).get("reason", "")
 
     refused = (429, "too_often")
     assert [await change(method) for method in ("PUT", "DELETE", "PUT", "DELETE")] == [(200, "")] * 3 + [refused]
@@ -132,8 +132,8 @@ async def test_blob_quota_and_upload_rate_are_per_number(network: Network) -> No
 
     async def upload(number: str, size: int) -> tuple[int, str]:
         token = network.tokens[number]
-        status, answer = await network.request("POST", f"/v1/blobs/{number}", token=token, data=bytes(size))
-        return status, answer.get("error", {}).get("reason", "")
+        status, response = await network.request("POST", f"/v1/blobs/{number}", token=token, data=bytes(size))
+        return status, response.get("error", {}).get("reason", "")
 
     assert await upload(ALICE, 200) == (201, "")
     assert await upload(ALICE, 101) == (507, "quota")

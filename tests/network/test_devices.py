@@ -58,10 +58,10 @@ async def test_a_code_is_invalid_after_five_wrong_guesses(network: Network, capl
     code = await sent_code(network, caplog)
     wrong = "000000" if code != "000000" else "111111"
     for _ in range(5):
-        answer = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": wrong})
-        assert reason(answer) == (401, "wrong_code")
-    answer = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": code})
-    assert reason(answer) == (401, "wrong_code")
+        response = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": wrong})
+        assert reason(response) == (401, "wrong_code")
+    response = await network.request("POST", "/v1/registrations", {**registration(ALICE), "code": code})
+    assert reason(response) == (401, "wrong_code")
 
 
 async def test_codes_and_wrong_guesses_are_limited_per_address_without_the_key(
@@ -72,9 +72,9 @@ async def test_codes_and_wrong_guesses_are_limited_per_address_without_the_key(
     code = await sent_code(network, caplog)
     for i in range(1, 20):
         assert (await network.request("POST", "/v1/codes", {"number": f"1555030{i:04}"}))[0] == 202
-    async with network.http.post("/v1/codes", json={"number": BOB}) as answer:
-        assert answer.status == 429
-        assert int(answer.headers["Retry-After"]) == pytest.approx(30, abs=1)
+    async with network.http.post("/v1/codes", json={"number": BOB}) as response:
+        assert response.status == 429
+        assert int(response.headers["Retry-After"]) == pytest.approx(30, abs=1)
     body = registration(ALICE)
     for _ in range(10):
         tried = await network.request("POST", "/v1/registrations", {**body, "number": BOB, "code": "000000"})
@@ -105,8 +105,8 @@ async def test_a_client_that_offers_http_2_is_served_over_http_1(network: Networ
     await network.start()
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
     for number in ("15550300001", "15550300002"):
-        async with network.http.post("/v1/codes", json={"number": number}, headers=headers) as answer:
-            assert (answer.status, (await answer.json())["number"]) == (202, number)
+        async with network.http.post("/v1/codes", json={"number": number}, headers=headers) as response:
+            assert (response.status, (await response.json())["number"]) == (202, number)
 
 
 async def test_codes_for_one_number_are_rate_limited(network: Network) -> None:
@@ -116,9 +116,9 @@ async def test_codes_for_one_number_are_rate_limited(network: Network) -> None:
         assert (await network.request("POST", "/v1/codes", {"number": ALICE}))[0] == 202
         assert reason(await network.request("POST", "/v1/codes", {"number": ALICE})) == (429, "rate_limited")
         clock.advance(31)
-    async with network.http.post("/v1/codes", json={"number": ALICE}) as answer:
-        assert answer.status == 429
-        assert 3000 < int(answer.headers["Retry-After"]) <= 3600
+    async with network.http.post("/v1/codes", json={"number": ALICE}) as response:
+        assert response.status == 429
+        assert 3000 < int(response.headers["Retry-After"]) <= 3600
     assert (await network.request("POST", "/v1/codes", {"number": BOB}))[0] == 202
     clock.advance(3600)
     assert (await network.request("POST", "/v1/codes", {"number": ALICE}))[0] == 202
@@ -132,16 +132,18 @@ async def test_only_the_registration_key_registers_without_a_code(network: Netwo
             ("/v1/registrations/bulk", {"registrations": [registration(ALICE)]}),
         ):
             assert reason(await network.request("POST", path, body, token=token)) == (401, "unauthorized")
-    status, answer = await network.request("POST", "/v1/registrations", registration(ALICE), token=REGISTRATION_KEY)
-    assert (status, answer["number"]) == (201, ALICE)
-    assert len(answer["token"]) >= 43
+    status, response = await network.request("POST", "/v1/registrations", registration(ALICE), token=REGISTRATION_KEY)
+    assert (status, response["number"]) == (201, ALICE)
+    assert len(response["token"]) >= 43
 
 
 async def test_a_bulk_of_500_numbers_is_accepted_and_501_refused(network: Network) -> None:
     await network.start()
     bodies = [registration(f"1555030{i:04}", prekeys=3, kyber=False) for i in range(501)]
-    answer = await network.request("POST", "/v1/registrations/bulk", {"registrations": bodies}, token=REGISTRATION_KEY)
-    assert reason(answer) == (400, "invalid")
+    response = await network.request(
+        "POST", "/v1/registrations/bulk", {"registrations": bodies}, token=REGISTRATION_KEY
+    )
+    assert reason(response) == (400, "invalid")
     status, body = await network.request(
         "POST", "/v1/registrations/bulk", {"registrations": bodies[:500]}, token=REGISTRATION_KEY
     )
@@ -155,8 +157,8 @@ async def test_a_bulk_with_a_repeated_number_or_an_invalid_key_registers_nothing
     twice = {"registrations": [registration(ALICE), registration(ALICE)]}
     bad = {"registrations": [registration(ALICE), {**registration(BOB), "identity_key": "AAAA"}]}
     for bulk in (twice, bad):
-        answer = await network.request("POST", "/v1/registrations/bulk", bulk, token=REGISTRATION_KEY)
-        assert reason(answer) == (400, "invalid")
+        response = await network.request("POST", "/v1/registrations/bulk", bulk, token=REGISTRATION_KEY)
+        assert reason(response) == (400, "invalid")
     assert (await network.request("GET", f"/v1/keys/{ALICE}", token="any"))[0] == 401
 
 
@@ -217,8 +219,8 @@ async def test_an_invalid_request_gets_the_documented_status_and_reason(
 ) -> None:
     await network.start()
     await network.register(ALICE)
-    answer = await network.request(method, path, token=network.tokens[ALICE], data=data)
-    assert reason(answer) == expected
+    response = await network.request(method, path, token=network.tokens[ALICE], data=data)
+    assert reason(response) == expected
 
 
 @pytest.mark.one_node
@@ -228,8 +230,8 @@ async def test_health_and_metrics_report_connected_devices(network: Network) -> 
     await network.connect(ALICE)
     status, body = await network.request("GET", "/health")
     assert (status, body["status"], body["database"], body["devices_online"]) == (200, "ok", "ok", 1)
-    async with network.http.get("/metrics") as answer:
-        text = await answer.text()
+    async with network.http.get("/metrics") as response:
+        text = await response.text()
     assert "tidings_network_connections 1.0" in text
     assert "tidings_network_envelopes_total" in text
 
@@ -239,8 +241,8 @@ async def test_repeating_a_registration_changes_nothing_and_needs_no_other_proof
     body = registration(ALICE) | {"token": "t" * 43}
     path = "/v1/registrations"
     assert (await network.request("POST", path, body))[0] == 401
-    status, answer = await network.request("POST", path, body, token=REGISTRATION_KEY)
-    assert (status, answer["token"]) == (201, body["token"])
+    status, response = await network.request("POST", path, body, token=REGISTRATION_KEY)
+    assert (status, response["token"]) == (201, body["token"])
     alice = await network.connect()
     await alice.login(ALICE, body["token"])
     await network.register(BOB)
@@ -260,11 +262,11 @@ async def test_repeating_a_bulk_registration_changes_nothing(network: Network) -
     await network.start()
     bodies = [registration(number) | {"token": letter * 43} for number, letter in ((ALICE, "a"), (BOB, "b"))]
     for _ in range(2):
-        status, answer = await network.request(
+        status, response = await network.request(
             "POST", "/v1/registrations/bulk", {"registrations": bodies}, token=REGISTRATION_KEY
         )
         assert status == 201
-        assert [entry["token"] for entry in answer["registrations"]] == ["a" * 43, "b" * 43]
+        assert [entry["token"] for entry in response["registrations"]] == ["a" * 43, "b" * 43]
     client = await network.connect()
     await client.login(ALICE, "a" * 43)
 

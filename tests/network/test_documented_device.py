@@ -161,8 +161,8 @@ async def test_the_documented_client_handles_low_keys_refusals_and_new_identitie
     await business.until(lambda: business.statuses.get(second) == ["delivered"])
     assert [content["text"]["body"] for _, _, content in renewed.shown] == ["Who are you?"]
 
-    status, answer = await renewed.call("PUT", f"/v1/blocks/{HANDSET}/{BUSINESS}", None, renewed.token)
-    assert (status, answer["blocked"]) == (200, True)
+    status, response = await renewed.call("PUT", f"/v1/blocks/{HANDSET}/{BUSINESS}", None, renewed.token)
+    assert (status, response["blocked"]) == (200, True)
     third = await business.write(HANDSET, "Are you there?")
     await business.until(lambda: business.refused.get(third) == "blocked")
     await renewed.disconnect()

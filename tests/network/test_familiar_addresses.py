@@ -120,8 +120,8 @@ async def test_an_owner_at_a_familiar_address_registers_at_once_on_each_of_100_d
         for host in (f"127.1.{day}.1", f"127.1.{day}.2"):
             code = await scene.code(host)
             # The attacker takes each token as it returns.
-            while (answer := await scene.register(host, code=code, pin=WRONG_PIN))[0] != 429:
-                assert reason(answer) == (401, "wrong_pin")
+            while (response := await scene.register(host, code=code, pin=WRONG_PIN))[0] != 429:
+                assert reason(response) == (401, "wrong_pin")
                 wrong += 1
         own = await scene.code("127.0.0.1")
         assert (await scene.register("127.0.0.1", code=own, pin=PIN))[0] == 201, day
@@ -415,8 +415,8 @@ async def test_an_address_before_an_unknown_one_is_not_believed(scene: Scene, ca
     # The client sends the first header. The proxy appends one because it hides the client's address.
     headers = [("X-Forwarded-For", "198.51.100.7"), ("X-Forwarded-For", "unknown")]
     with caplog.at_level(logging.INFO):
-        async with scene.network.http.post("/v1/codes", json={"number": ALICE}, headers=headers) as answer:
-            assert answer.status == 202
+        async with scene.network.http.post("/v1/codes", json={"number": ALICE}, headers=headers) as response:
+            assert response.status == 202
     (record,) = [record for record in caplog.records if record.message == "code.issued"]
     assert record.__dict__["address"] == "127.0.0.1"
 
@@ -428,8 +428,8 @@ async def test_behind_proxies_the_clients_address_is_familiar(scene: Scene) -> N
     token = scene.network.tokens[ALICE]
     # The device is at home, also over TCP, where the proxy's address is all that the network sees.
     headers = {"X-Forwarded-For": "2001:db8:1:2::3", "Authorization": f"Bearer {token}"}
-    async with scene.network.http.get(f"/v1/keys/{ALICE}", headers=headers) as answer:
-        assert answer.status == 200
+    async with scene.network.http.get(f"/v1/keys/{ALICE}", headers=headers) as response:
+        assert response.status == 200
     await scene.network.connect(ALICE)
     await scene.network.stop()
     await scene.start(trusted_proxies=trusted)

@@ -95,8 +95,8 @@ async def test_only_admins_change_a_group_and_only_members_see_it(network: Netwo
     assert await refused(network, "GET", CAROL, "/no-group") == "404 no_such_group"
     assert await refused(network, "GET", CAROL, "/1555000ü-1") == "404 no_such_group"
     # No device can act for another number.
-    status, answer = await network.request("GET", f"/v1/groups/{ALICE}/{id_}", token=network.tokens[BOB])
-    assert (status, answer["error"]["reason"]) == (401, "unauthorized")
+    status, response = await network.request("GET", f"/v1/groups/{ALICE}/{id_}", token=network.tokens[BOB])
+    assert (status, response["error"]["reason"]) == (401, "unauthorized")
 
 
 async def test_admins_are_added_and_removed_but_one_remains(network: Network) -> None:
@@ -169,8 +169,8 @@ async def test_an_admin_sets_and_deletes_the_group_icon(network: Network) -> Non
         for _ in range(2):
             assert (await done(network, "PUT", ALICE, f"/{id_}/icon", data=picture))["has_icon"]
         headers = {"Authorization": f"Bearer {network.tokens[BOB]}"}
-        async with network.http.get(f"/v1/groups/{BOB}/{id_}/icon", headers=headers) as answer:
-            assert (answer.status, answer.content_type, await answer.read()) == (200, media_type, picture)
+        async with network.http.get(f"/v1/groups/{BOB}/{id_}/icon", headers=headers) as response:
+            assert (response.status, response.content_type, await response.read()) == (200, media_type, picture)
     assert await refused(network, "PUT", ALICE, f"/{id_}/icon", data=b"GIF89a") == "400 invalid"
     assert await refused(network, "PUT", ALICE, f"/{id_}/icon", data=b"") == "400 invalid"
     assert await refused(network, "PUT", ALICE, f"/{id_}/icon", data=JPEG + bytes(65_536)) == "413 too_large"

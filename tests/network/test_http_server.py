@@ -101,10 +101,10 @@ async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     """Return whether the server responds; False when it closed the connection without a response."""
     try:
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = await reader.readuntil(b'"ok"')
+        response = await reader.readuntil(b'"ok"')
     except (ConnectionError, asyncio.IncompleteReadError):
         return False
-    return answer.startswith(b"HTTP/1.1 200")
+    return response.startswith(b"HTTP/1.1 200")
 
 
 async def until_served(address: Address) -> None:
@@ -128,8 +128,8 @@ async def test_an_endless_request_head_is_refused() -> None:
 async def test_a_request_that_is_not_dispatched_is_refused_as_unavailable() -> None:
     async with serve(is_overloaded=True) as address, connected(address) as (reader, writer):
         writer.write(b"GET /v1/keys/15550100001 HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = await reader.readuntil(b"}}")
-    head, _, body = answer.partition(b"\r\n\r\n")
+        response = await reader.readuntil(b"}}")
+    head, _, body = response.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1" in head.lower()
     assert msgspec.json.decode(body)["error"]["reason"] == "unavailable"

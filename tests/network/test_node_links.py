@@ -96,7 +96,7 @@ class Raw:
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
-        self.answers: asyncio.Queue[object] = asyncio.Queue()
+        self.responses: asyncio.Queue[object] = asyncio.Queue()
 
     async def call(self, address: LinkAddress) -> wire.Connection:
         return await wire.connect(address.host, address.port, frames.LinkResponse, self)
@@ -104,7 +104,7 @@ class Raw:
     def opened(self, connection: wire.Connection) -> None: ...
 
     def received(self, connection: wire.Connection, frame: object) -> None:
-        self.answers.put_nowait(frame)
+        self.responses.put_nowait(frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
         self.gone.set()
@@ -163,7 +163,7 @@ async def test_a_second_connection_of_a_node_replaces_the_first(pair: Pair) -> N
         connection.send(frames.Call(OTHER, address.token))
         connection.send(frames.FrameBatch(frames.encode([frames.Moved(1)])))
         async with asyncio.timeout(PATIENCE):
-            assert await caller.answers.get() == frames.Taken()
+            assert await caller.responses.get() == frames.Taken()
     async with asyncio.timeout(PATIENCE):
         await first.gone.wait()
     assert not second.gone.is_set()

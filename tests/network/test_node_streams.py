@@ -309,9 +309,9 @@ def test_sequence_numbers_follow_the_redis_clock_with_minimal_correction() -> No
     def beat(ahead: float, to: float, back: float) -> None:
         asked = clock.start()
         own.advance(to)
-        answer = own.now() + ahead
+        response = own.now() + ahead
         own.advance(back)
-        clock.learn(asked, answer)
+        clock.learn(asked, response)
 
     # Latency in one direction is no reason to suspect a clock that agrees.
     beat(0.0, 1.4, 0.0)

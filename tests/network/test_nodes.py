@@ -46,8 +46,8 @@ async def network(database_factory: DatabaseFactory, redis: RedisServer) -> Asyn
 
 
 async def health(network: Network, path: str = "/health") -> tuple[int, dict[str, object]]:
-    async with network.http.get(path) as answer:
-        return answer.status, await answer.json()
+    async with network.http.get(path) as response:
+        return response.status, await response.json()
 
 
 async def redis_is(network: Network, state: str) -> None:
@@ -109,8 +109,8 @@ async def test_out_of_range_numbers_do_not_block_envelopes_between_nodes(network
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0, transport="json"), await network.connect(BOB, node=1)
     refused = alice.send(ALICE, BOB, "epoch", epoch=2**70)
-    answer = await alice.next(device.Refused)
-    assert (answer.n, answer.reason) == (refused, device.INVALID)
+    response = await alice.next(device.Refused)
+    assert (response.n, response.reason) == (refused, device.INVALID)
     sent = [alice.send(ALICE, BOB, "long", ttl=2**70), alice.send(ALICE, BOB, "short", ttl=60)]
     deliveries = await bob.deliveries(2)
     assert [delivery.id for delivery in deliveries] == ["long", "short"]
@@ -174,12 +174,12 @@ async def test_partitions_of_one_device_may_be_attached_to_different_nodes(netwo
     await network.register(ALICE, BOB, CAROL)
     parts = [await network.connect(node=0), await network.connect(node=1)]
     for partition, client in enumerate(parts):
-        answer = await client.request(
+        response = await client.request(
             lambda n, partition=partition: device.Login(
                 n, BOB, network.tokens[BOB], partition=partition, partitions=2, layout=1
             )
         )
-        assert isinstance(answer, device.Ok)
+        assert isinstance(response, device.Ok)
     for node in (0, 1):
         for sender in (ALICE, CAROL):
             client = await network.connect(sender, node=node)
@@ -291,8 +291,8 @@ async def test_one_time_keys_are_handed_out_once_across_all_nodes(network: Netwo
     clients = [await network.connect(ALICE, node=0), await network.connect(CAROL, node=1)]
 
     async def fetch(client: Client, number: str) -> list[int | None]:
-        answers = [await client.request(lambda n: device.Fetch(n, number, [BOB])) for _ in range(4)]
-        return [bundle.prekey_id for answer in answers for bundle in answer.bundles]
+        responses = [await client.request(lambda n: device.Fetch(n, number, [BOB])) for _ in range(4)]
+        return [bundle.prekey_id for response in responses for bundle in response.bundles]
 
     both = await asyncio.gather(fetch(clients[0], ALICE), fetch(clients[1], CAROL))
     given = [key for keys in both for key in keys if key is not None]
@@ -344,16 +344,16 @@ async def test_operator_announcements_reach_one_or_all_devices_on_all_nodes(netw
     await network.register(ALICE, BOB, CAROL)
     clients = [await network.connect(ALICE, node=0), await network.connect(BOB, node=1)]
     headers = {"Authorization": f"Apikey {KEY}"}
-    async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as answer:
-        assert (answer.status, await answer.json()) == (202, {"devices": 2, "nodes": 2})
+    async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as response:
+        assert (response.status, await response.json()) == (202, {"devices": 2, "nodes": 2})
     for client, number in zip(clients, (ALICE, BOB), strict=True):
         (delivery,) = await client.deliveries(1)
         assert (delivery.kind, delivery.sender, delivery.body) == (device.ANNOUNCEMENT, number, b"To all")
         client.ack(delivery)
     for number in (ALICE, CAROL):
         url = f"/v1/announcements/{number}"
-        async with network.http.post(url, json={"text": f"To {number}"}, headers=headers) as answer:
-            assert answer.status == 202
+        async with network.http.post(url, json={"text": f"To {number}"}, headers=headers) as response:
+            assert response.status == 202
     # One was connected before, one connects later.
     for client, number in ((clients[0], ALICE), (await network.connect(CAROL), CAROL)):
         (delivery,) = await client.deliveries(1)

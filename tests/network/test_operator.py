@@ -64,8 +64,8 @@ async def test_the_monitoring_key_cannot_send_announcements(network: Network) ->
     for path in ("/v1/announcements", "/v1/announcements/15550100001"):
         for key, status in ((KEY, 401), (OPERATOR_KEY, 202 if path.endswith("s") else 404)):
             headers = {"Authorization": f"Apikey {key}"}
-            async with network.http.post(path, json={"text": "To all"}, headers=headers) as answer:
-                assert answer.status == status
+            async with network.http.post(path, json={"text": "To all"}, headers=headers) as response:
+                assert response.status == status
 
 
 @pytest.mark.one_node
@@ -74,8 +74,8 @@ async def test_a_separate_metrics_listener_uses_tls_and_is_the_only_one(network:
     port = free_port()
     await network.start(api_key=KEY, metrics_address=("0.0.0.0", port))
     headers = {"Authorization": f"Apikey {KEY}"}
-    async with network.http.get("/metrics", headers=headers) as answer:
-        assert answer.status == 404
+    async with network.http.get("/metrics", headers=headers) as response:
+        assert response.status == 404
     async with httpx.AsyncClient(verify=False, base_url=f"https://127.0.0.1:{port}") as http:
         assert (await http.get("/metrics")).status_code == 401
         assert (await http.get("/metrics", headers=headers)).status_code == 200
@@ -90,8 +90,8 @@ async def test_announcements_require_an_operator_key(network: Network) -> None:
     await network.start(api_key=KEY)
     for key in (KEY, ""):
         headers = {"Authorization": f"Apikey {key}"}
-        async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as answer:
-            assert answer.status == 401
+        async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as response:
+            assert response.status == 401
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
@@ -120,8 +120,8 @@ async def test_an_announcement_whose_commit_lost_its_response_arrives_once(
     monkeypatch.setattr(mailbox, "insert", noted)
     monkeypatch.setattr(Database, "transaction", transaction)
     headers = {"Authorization": f"Apikey {OPERATOR_KEY}"}
-    async with network.http.post(f"/v1/announcements/{ALICE}", json={"text": "hello"}, headers=headers) as answer:
-        assert answer.status == 202
+    async with network.http.post(f"/v1/announcements/{ALICE}", json={"text": "hello"}, headers=headers) as response:
+        assert response.status == 202
     assert lost
     (delivery,) = await alice.deliveries(1)
     assert delivery.body == b"hello"

@@ -175,8 +175,8 @@ async def test_network_notices_reach_the_partition_of_the_number_they_concern(ne
         assert (notice.kind, notice.sender, notice.refs) == (device.EXPIRED, peer, [f"to-{peer}"])
         client.ack(notice)
     # A partition that has fetched a bundle is notified of a new identity key.
-    answer = await parts[0].request(lambda n: device.Fetch(n, BUSINESS, [PEERS[2]]))
-    assert isinstance(answer, device.Bundles)
+    response = await parts[0].request(lambda n: device.Fetch(n, BUSINESS, [PEERS[2]]))
+    assert isinstance(response, device.Bundles)
     changed = registration(PEERS[2], identity=IdentityKeyPair.generate())
     await network.request("POST", "/v1/registrations", changed, token=REGISTRATION_KEY)
     (notice,) = await parts[2].deliveries(1)

@@ -76,9 +76,9 @@ async def test_an_invalid_key_is_refused_with_the_name_of_its_field(
         for name in path.split("."):
             old = old[int(name)] if name.isdigit() else old[name]
         value = value(old)
-    answer = await network.request("POST", "/v1/registrations", spoiled(body, path, value), token=REGISTRATION_KEY)
-    assert reason(answer) == (400, "invalid")
-    assert place in answer[1]["error"]["detail"]
+    response = await network.request("POST", "/v1/registrations", spoiled(body, path, value), token=REGISTRATION_KEY)
+    assert reason(response) == (400, "invalid")
+    assert place in response[1]["error"]["detail"]
 
 
 def left(prekeys: Iterable[int], kyber_prekeys: Iterable[int] = ()) -> dict[str, Any]:
@@ -97,8 +97,8 @@ async def test_keys_are_uploaded_counted_and_rotated_only_by_their_device(networ
     identity = IdentityKeyPair.generate()
     await network.register(ALICE)
     body = registration(BOB, prekeys=1, identity=identity)
-    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
-    token, path = answer["token"], f"/v1/keys/{BOB}"
+    _, response = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    token, path = response["token"], f"/v1/keys/{BOB}"
     for wrong in ("", network.tokens[ALICE], REGISTRATION_KEY):
         assert reason(await network.request("GET", path, token=wrong)) == (401, "unauthorized")
         assert reason(await network.request("PUT", path, {}, token=wrong)) == (401, "unauthorized")
@@ -127,7 +127,7 @@ async def test_two_keys_of_one_kind_with_the_same_id_are_refused(network: Networ
     await network.start()
     identity = IdentityKeyPair.generate()
     body = registration(ALICE, prekeys=1, identity=identity)
-    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    _, response = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
     twice: dict[str, Any]
     if kind == "the last resort":
         twice = {"kyber_prekey": kyber_prekey(identity, 7), "kyber_prekeys": [kyber_prekey(identity, 7)]}
@@ -135,13 +135,13 @@ async def test_two_keys_of_one_kind_with_the_same_id_are_refused(network: Networ
         twice = {"prekeys": [one_time_prekey(7), one_time_prekey(8), one_time_prekey(7)]}
     else:
         twice = {"kyber_prekeys": [kyber_prekey(identity, 7), kyber_prekey(identity, 7)]}
-    upload = await network.request("PUT", f"/v1/keys/{ALICE}", twice, token=answer["token"])
+    upload = await network.request("PUT", f"/v1/keys/{ALICE}", twice, token=response["token"])
     again = await network.request("POST", "/v1/registrations", body | twice, token=REGISTRATION_KEY)
     for refused in (upload, again):
         assert reason(refused) == (400, "invalid")
         place = "prekeys" if kind == "prekeys" else "kyber_prekeys"
         assert refused[1]["error"]["detail"] == f"{place}: two keys have the id 7"
-    assert await network.request("GET", f"/v1/keys/{ALICE}", token=answer["token"]) == (200, left([1]))
+    assert await network.request("GET", f"/v1/keys/{ALICE}", token=response["token"]) == (200, left([1]))
 
 
 async def test_one_time_kyber_keys_require_a_last_resort_key(network: Network) -> None:
@@ -151,8 +151,8 @@ async def test_one_time_kyber_keys_require_a_last_resort_key(network: Network) -
     one_time = {"kyber_prekeys": [kyber_prekey(identity, 7)]}
     refused = await network.request("POST", "/v1/registrations", body | one_time, token=REGISTRATION_KEY)
     assert reason(refused) == (400, "invalid")
-    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
-    path, token = f"/v1/keys/{ALICE}", answer["token"]
+    _, response = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    path, token = f"/v1/keys/{ALICE}", response["token"]
     assert reason(await network.request("PUT", path, one_time, token=token)) == (400, "invalid")
     both = one_time | {"kyber_prekey": kyber_prekey(identity, 900)}
     for upload in (both, one_time):
@@ -179,8 +179,8 @@ async def test_one_time_keys_over_the_limit_are_refused(network: Network) -> Non
     for start in range(100, 500, 100):
         keys = {"prekeys": [one_time_prekey(start + i + 1) for i in range(100)]}
         assert (await network.request("PUT", path, keys, token=token))[0] == 200
-    answer = await network.request("PUT", path, {"prekeys": [one_time_prekey(501)]}, token=token)
-    assert reason(answer) == (400, "too_many")
+    response = await network.request("PUT", path, {"prekeys": [one_time_prekey(501)]}, token=token)
+    assert reason(response) == (400, "too_many")
     assert await network.request("GET", path, token=token) == (200, left(range(1, 501)))
 
 

@@ -292,9 +292,9 @@ async def test_at_most_16_codes_a_second_are_tried_at_one_node(network: Network)
         url = f"http://127.0.0.1:{network.nodes[-1].addresses.http[1]}"
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(local_addr=(host, 0))) as http:
             for _ in range(5):
-                async with http.post("/v1/registrations", json=body) as answer:
-                    assert answer.status in (401, 429)
-                    answered += answer.status == 401
+                async with http.post("/v1/registrations", json=body) as response:
+                    assert response.status in (401, 429)
+                    answered += response.status == 401
                     last = loop.time()
 
     with contextlib.suppress(TimeoutError):

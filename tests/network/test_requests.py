@@ -98,9 +98,9 @@ async def test_concurrent_requests_receive_each_one_time_key_exactly_once(networ
             bundles += (await client.request(fetch(BOB, CAROL, requester=requester))).bundles
         return bundles
 
-    answers = await asyncio.gather(*(fetch_often(c, a) for c, a in zip(clients, requesters, strict=True)))
+    responses = await asyncio.gather(*(fetch_often(c, a) for c, a in zip(clients, requesters, strict=True)))
     for number in (BOB, CAROL):
-        bundles = [bundle for answer in answers for bundle in answer if bundle.number == number]
+        bundles = [bundle for response in responses for bundle in response if bundle.number == number]
         handed_out = sorted(bundle.prekey_id for bundle in bundles if bundle.prekey_id is not None)
         assert handed_out == list(range(1, 61))
         assert len({bundle.prekey for bundle in bundles if bundle.prekey}) == 60

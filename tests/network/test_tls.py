@@ -50,8 +50,8 @@ async def test_tcp_and_http_listeners_accept_only_tls(network: Network, tmp_path
     connection.close("done")
     port = network.addresses.http[1]
     async with aiohttp.ClientSession() as client:
-        async with client.get(f"https://127.0.0.1:{port}/health", ssl=trust) as answer:
-            assert answer.status == 200
+        async with client.get(f"https://127.0.0.1:{port}/health", ssl=trust) as response:
+            assert response.status == 200
         with pytest.raises(aiohttp.ClientError):
             await client.get(f"http://127.0.0.1:{port}/health")
     plain = await network.connect()

@@ -46,8 +46,8 @@ async def test_a_trace_context_received_over_http_is_ignored(network: Network, e
         ("GET", f"/v1/groups/{ALICE}"),
         ("POST", f"/v1/blobs/{ALICE}"),
     ):
-        async with network.http.request(method, path, headers=headers, json={}) as answer:
-            await answer.read()
+        async with network.http.request(method, path, headers=headers, json={}) as response:
+            await response.read()
     assert traced(exported) == []
 
 

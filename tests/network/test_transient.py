@@ -116,8 +116,8 @@ async def test_a_transient_envelope_is_refused_like_a_message(network: Network, 
     await network.start()
     await network.register(ALICE, BOB)
     headers = {"Authorization": f"Bearer {network.tokens[BOB]}"}
-    async with network.http.put(f"/v1/blocks/{BOB}/{ALICE}", headers=headers) as answer:
-        assert answer.status == 200
+    async with network.http.put(f"/v1/blocks/{BOB}/{ALICE}", headers=headers) as response:
+        assert response.status == 200
     alice = await network.connect(ALICE)
     alice.send(ALICE, to, "typing", kind=device.TRANSIENT)
     assert (await alice.next(device.Refused)).reason == reason

@@ -204,8 +204,8 @@ async def test_websocket_logins_consume_nothing_of_the_http_limits(network: Netw
         client = await network.connect(ALICE)
         await client.close()
     url = f"http://127.0.0.1:{network.addresses.http[1]}/health"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        assert answer.status == 200
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        assert response.status == 200
 
 
 def test_rate_limit_tokens_of_a_connection_that_logs_in_are_refunded() -> None:

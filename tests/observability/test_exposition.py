@@ -84,10 +84,10 @@ async def test_an_address_in_use_raises_settingserror(served: Exposition) -> Non
 async def test_metrics_beyond_loopback_require_the_api_key(key: ApiKey, given: bytes, status: bytes) -> None:
     served = await Exposition.start("0.0.0.0", 0, key=key, plaintext=True)
     try:
-        answer = await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n")
+        response = await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n")
     finally:
         served.close()
-    assert answer.split()[1] == status
+    assert response.split()[1] == status
 
 
 async def test_health_probes_need_no_api_key() -> None:
@@ -100,12 +100,12 @@ async def test_health_probes_need_no_api_key() -> None:
     live = await ask(served, b"GET /health/live HTTP/1.1\r\n\r\n")
     assert live.startswith(b"HTTP/1.1 200 OK\r\n")
     assert live.endswith(b'\r\n\r\n{"status":"live"}')
-    answer = await ask(served, b"GET /health/ready?x HTTP/1.1\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    response = await ask(served, b"GET /health/ready?x HTTP/1.1\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 200 OK\r\n")
     found["network"] = "away"
-    answer = await ask(served, b"GET /health/ready HTTP/1.1\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 503 ")
-    assert answer.endswith(b'{"status":"not ready","database":"ok","network":"away"}')
+    response = await ask(served, b"GET /health/ready HTTP/1.1\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 503 ")
+    assert response.endswith(b'{"status":"not ready","database":"ok","network":"away"}')
     assert (await ask(served, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
     served.close()
 

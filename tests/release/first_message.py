@@ -97,8 +97,8 @@ def call(method: str, path: str, body: Any, authorization: str) -> Any:
 def log_in(password: str, body: dict[str, str]) -> str:
     """Return the `Authorization` header of the token that the login gives."""
     credentials = base64.b64encode(f"admin:{password}".encode()).decode()
-    answer = call("POST", "/v1/users/login", body, f"Basic {credentials}")
-    return f"Bearer {answer['users'][0]['token']}"
+    response = call("POST", "/v1/users/login", body, f"Basic {credentials}")
+    return f"Bearer {response['users'][0]['token']}"
 
 
 def enable_loopback() -> None:
@@ -136,8 +136,8 @@ def send(directory: Path, which: str) -> dict[str, Any]:
         else:
             token = log_in(PASSWORD, {})
         words = f"Hello, {which}!"
-        answer = call("POST", "/v1/messages", {"to": RECIPIENT, "type": "text", "text": {"body": words}}, token)
-        identity = answer["messages"][0]["id"]
+        response = call("POST", "/v1/messages", {"to": RECIPIENT, "type": "text", "text": {"body": words}}, token)
+        identity = response["messages"][0]["id"]
         reply = heard.wait_for(words, "text", seconds=CALLBACKS)
         statuses = [name for name in ("sent", "delivered", "read") if heard.wait_for(identity, name, seconds=CALLBACKS)]
         status = up.stop()

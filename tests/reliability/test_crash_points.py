@@ -287,12 +287,12 @@ async def test_uploads_that_were_answered_are_there_after_20_deaths(installation
             dying = asyncio.create_task(deaths.die(f"{crashpoints.AFTER_FILE_BEFORE_ROW}:{1 + hit % 3}"))
             while not dying.done():
                 try:
-                    answer = await http.post(url, content=PNG, headers={"Content-Type": "image/png"})
+                    response = await http.post(url, content=PNG, headers={"Content-Type": "image/png"})
                 except httpx.TransportError:
                     await asyncio.wait([dying], timeout=0.1)
                 else:
-                    assert answer.status_code == 200
-                    answered.append(answer.json()["media"][0]["id"])
+                    assert response.status_code == 200
+                    answered.append(response.json()["media"][0]["id"])
             await dying
         await webapp.start()
         for media_id in answered:

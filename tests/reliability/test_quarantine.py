@@ -64,9 +64,9 @@ async def send(business: Business, number: str, text: str) -> str:
     body = {"to": number, "type": "text", "text": {"body": text}}
     async with asyncio.timeout(SECONDS):
         while True:
-            status, answer = await business.call("POST", "/v1/messages", body)
+            status, response = await business.call("POST", "/v1/messages", body)
             if 200 <= status < 300:
-                return str(answer["messages"][0]["id"])
+                return str(response["messages"][0]["id"])
             await asyncio.sleep(0.1)
 
 

@@ -62,17 +62,17 @@ async def test_webapps_share_media_through_a_bucket_and_an_outage_is_503(
     ):
         ids = []
         for content, kind in ((PNG, "image/png"), (large, "application/octet-stream")):
-            answer = await http.post("/v1/media", content=content, headers={"Content-Type": kind})
-            assert answer.status_code == 200, answer.text
-            ids.append(answer.json()["media"][0]["id"])
+            response = await http.post("/v1/media", content=content, headers={"Content-Type": kind})
+            assert response.status_code == 200, response.text
+            ids.append(response.json()["media"][0]["id"])
         assert (await elsewhere.get(f"/v1/media/{ids[0]}")).content == PNG
         assert (await elsewhere.get(f"/v1/media/{ids[1]}")).content == large
         s3.stop()
         try:
             assert (await elsewhere.get(f"/v1/media/{ids[0]}")).status_code == 503
-            answer = await http.post("/v1/media", content=PNG, headers=TYPE)
-            assert answer.status_code == 503
-            assert "Retry-After" in answer.headers
+            response = await http.post("/v1/media", content=PNG, headers=TYPE)
+            assert response.status_code == 503
+            assert "Retry-After" in response.headers
         finally:
             s3.start()
         assert (await elsewhere.get(f"/v1/media/{ids[0]}")).content == PNG
@@ -107,11 +107,11 @@ async def test_a_message_waits_while_the_bucket_is_unavailable_and_is_sent_after
     s3.stop()
     try:
         unreadable = metrics.value("tidings_media_uploads_total", type="image", result="unreadable")
-        answer = await scene.send_image(running, NUMBER, medium.id)
+        response = await scene.send_image(running, NUMBER, medium.id)
         await polling.until(
             lambda: metrics.value("tidings_media_uploads_total", type="image", result="unreadable") >= unreadable + 2
         )
-        assert world.sink.statuses_of(answer.id) == []
+        assert world.sink.statuses_of(response.id) == []
     finally:
         s3.start()
     await inbox.until(1)
@@ -119,8 +119,8 @@ async def test_a_message_waits_while_the_bucket_is_unavailable_and_is_sent_after
     await files.delete([medium.file])
     other = await scene.upload(world, scene.PNG + b"2", files=files)
     await files.delete([other.file])
-    answer = await scene.send_image(running, NUMBER, other.id)
-    assert (await scene.failure(world, answer.id))["code"] == 1006
+    response = await scene.send_image(running, NUMBER, other.id)
+    assert (await scene.failure(world, response.id))["code"] == 1006
     await files.close()
 
 
@@ -133,16 +133,16 @@ async def test_network_nodes_keep_blobs_in_a_bucket_and_an_outage_is_503(
         await kept.start()
         await kept.register(ALICE, BOB)
         content = os.urandom(9 * 1024 * 1024)
-        status, answer = await upload(kept, content)
+        status, response = await upload(kept, content)
         assert status == 201
-        assert await download(kept, answer["id"]) == (200, content)
+        assert await download(kept, response["id"]) == (200, content)
         s3.stop()
         try:
-            assert (await download(kept, answer["id"]))[0] == 503
+            assert (await download(kept, response["id"]))[0] == 503
             assert (await upload(kept, b"x"))[0] == 503
         finally:
             s3.start()
-        assert await download(kept, answer["id"]) == (200, content)
+        assert await download(kept, response["id"]) == (200, content)
         store = S3Store(bucket)
         assert [page async for page in store.list_old(2**40)] != []
         await store.close()

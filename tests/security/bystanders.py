@@ -130,15 +130,15 @@ class Bystanders:
                 pass
 
     async def _use_webapp(self) -> None:
-        status, answer = await self._business.call("GET", "/v1/health")
-        _expect(status, 200, answer)
+        status, response = await self._business.call("GET", "/v1/health")
+        _expect(status, 200, response)
 
     async def _use_logins(self) -> None:
         await self._business.log_in()
 
     async def _use_network(self) -> None:
-        status, answer = await self._network.call("GET", "/health", authorization=b"none")
-        _expect(status, 200, answer)
+        status, response = await self._network.call("GET", "/health", authorization=b"none")
+        _expect(status, 200, response)
 
     async def _use_messages(self) -> None:
         await self._send("messages")
@@ -182,9 +182,9 @@ class Bystanders:
         return web.Response()
 
 
-def _expect(status: int, expected: int, answer: Any) -> None:
+def _expect(status: int, expected: int, response: Any) -> None:
     if status != expected:
-        raise Refused(f"{status} {answer}")
+        raise Refused(f"{status} {response}")
 
 
 async def _serve(control: socket.socket) -> None:
@@ -192,16 +192,16 @@ async def _serve(control: socket.socket) -> None:
     bystanders: Bystanders | None = None
     async for line in reader:
         order = json.loads(line)
-        answer: Any = None
+        response: Any = None
         if order["do"] == "open":
             bystanders = Bystanders(order["where"])
-            answer = await bystanders.open()
+            response = await bystanders.open()
         assert bystanders is not None
         if order["do"] == "begin":
             bystanders.begin(order["kinds"])
         if order["do"] == "end":
-            answer = await bystanders.end()
-        writer.write(msgspec.json.encode(answer) + b"\n")
+            response = await bystanders.end()
+        writer.write(msgspec.json.encode(response) + b"\n")
 
 
 def main() -> None:

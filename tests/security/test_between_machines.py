@@ -46,14 +46,14 @@ class Quiet:
     """Peer that keeps the responses, and signals when one has arrived or the connection is closed."""
 
     def __init__(self) -> None:
-        self.answers: list[core.Response] = []
+        self.responses: list[core.Response] = []
         self.gone = asyncio.Event()
         self.heard = asyncio.Event()
 
     def opened(self, connection: wire.Connection) -> None: ...
 
     def received(self, connection: wire.Connection, frame: core.Response) -> None:
-        self.answers.append(frame)
+        self.responses.append(frame)
         self.heard.set()
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
@@ -156,7 +156,7 @@ async def greets(address: Address, context: ssl.SSLContext | None) -> bool:
     async with asyncio.timeout(15):
         await peer.heard.wait()
     connection.abort("done")
-    return bool(peer.answers)
+    return bool(peer.responses)
 
 
 async def test_with_tls_taps_and_clients_without_a_certificate_read_nothing(

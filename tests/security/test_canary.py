@@ -125,12 +125,12 @@ class Run:
         self.calls = 0
 
     async def call(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        answer = await self.http.request(method, path, **sent)
+        response = await self.http.request(method, path, **sent)
         self.calls += 1
-        if answer.status_code >= 400:
+        if response.status_code >= 400:
             # A name in a path is no secret, and errors may contain it.
-            self.errors.append(f"{method} {path}: {answer.text} {dict(answer.headers)}")
-        return answer
+            self.errors.append(f"{method} {path}: {response.text} {dict(response.headers)}")
+        return response
 
     async def every_operation(self) -> None:
         """Send canaries as bodies, in the strings of bodies, as tokens, in headers and queries."""
@@ -170,8 +170,8 @@ class Run:
             ("POST", "/v1/contacts", {"blocking": "wait", "contacts": [READER, ECHO]}),
         ]
         for method, path, body in good:
-            answer = await self.call(method, path, json=body)
-            assert answer.status_code < 300, answer.text
+            response = await self.call(method, path, json=body)
+            assert response.status_code < 300, response.text
         link = f"http://127.0.0.1/{canary('path')}?signature={canary('signature')}"
         messages: list[dict[str, Any]] = [
             {"to": to, "type": "text", "text": {"body": canary("text")}} for to in (READER, ECHO) for _ in range(5)
@@ -190,8 +190,8 @@ class Run:
             },
         ]
         for message in messages:
-            answer = await self.call("POST", "/v1/messages", json=message)
-            assert answer.status_code == 201, answer.text
+            response = await self.call("POST", "/v1/messages", json=message)
+            assert response.status_code == 201, response.text
 
     @staticmethod
     def _provider() -> dict[str, Any]:

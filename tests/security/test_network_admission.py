@@ -110,8 +110,8 @@ async def logged_in(target: Target, number: str) -> Line:
     """Return the connection of a device that is logged in."""
     async with aiohttp.ClientSession(target.network_url) as http:
         headers = {"Authorization": f"Bearer {target.registration_key}"}
-        async with http.post("/v1/registrations", json=registration(number), headers=headers) as answer:
-            token = (await answer.json())["token"]
+        async with http.post("/v1/registrations", json=registration(number), headers=headers) as response:
+            token = (await response.json())["token"]
     (line,) = await dial_all(target, TCP, 1)
     line.writer.write(line.frame(device.Login(1, number, token)))
     size = int.from_bytes(await line.reader.readexactly(4), "big")
@@ -249,8 +249,8 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
             for i in range(10**6):
                 body = {"number": f"15559{i:06}"} if path == "/v1/codes" else {**number, "code": f"{i:06}"}
                 with contextlib.suppress(aiohttp.ClientError):
-                    async with http.post(path, json=body) as answer:
-                        answered[answer.status] = answered.get(answer.status, 0) + 1
+                    async with http.post(path, json=body) as response:
+                        answered[response.status] = answered.get(response.status, 0) + 1
 
     # Within one second most of the cost comes from the token buckets, which are full at first.
     cpu = CPU_PERCENT if form.long else None

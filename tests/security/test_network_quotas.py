@@ -30,8 +30,8 @@ def register(target: Target, *numbers: str, prekeys: int = 25) -> dict[str, str]
         json.dumps(body).encode(),
         {"Authorization": f"Bearer {target.registration_key}"},
     )
-    with urllib.request.urlopen(request) as answer:
-        return {entry["number"]: entry["token"] for entry in json.load(answer)["registrations"]}
+    with urllib.request.urlopen(request) as response:
+        return {entry["number"]: entry["token"] for entry in json.load(response)["registrations"]}
 
 
 async def connect(target: Target, number: str, token: str) -> Client:

@@ -50,8 +50,8 @@ LONG_TEXT = 20_000
 async def test_a_request_of_ambiguous_length_is_never_parsed_as_two(
     target: Target, figures: Figures, place: str
 ) -> None:
-    answers = await asyncio.gather(*(_read_responses(target, place, request) for request in AMBIGUOUS.values()))
-    found = [name for name, answer in zip(AMBIGUOUS, answers, strict=True) if answer.count(b"HTTP/1.1 ") > 1]
+    responses = await asyncio.gather(*(_read_responses(target, place, request) for request in AMBIGUOUS.values()))
+    found = [name for name, response in zip(AMBIGUOUS, responses, strict=True) if response.count(b"HTTP/1.1 ") > 1]
     figures.record("smuggling", f"requests found within others by {place}", len(found), 0)
 
 
@@ -68,15 +68,15 @@ async def _read_responses(target: Target, place: str, request: bytes) -> bytes:
     """Return everything received until the connection ends or stays silent."""
     reader, writer = await target.dial(place)
     writer.write(request)
-    answers = b""
+    responses = b""
     with contextlib.suppress(TimeoutError):
         while True:
             async with asyncio.timeout(SILENCE_S):
                 data = await reader.read(65_536)
             if not data:
                 break
-            answers += data
-    return answers
+            responses += data
+    return responses
 
 
 async def test_unknown_names_do_not_become_metric_labels(target: Target, attack: Attack, form: Form) -> None:

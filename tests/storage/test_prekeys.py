@@ -74,9 +74,9 @@ async def test_concurrent_transactions_never_take_the_same_prekey(database_facto
                 if not outages.is_outage(error):
                     raise
 
-    answers = await asyncio.gather(*(take() for _ in range(8)))
+    responses = await asyncio.gather(*(take() for _ in range(8)))
     for kind in (0, 1):
-        taken = [key for answer in answers for key in answer[kind].values()]
+        taken = [key for response in responses for key in response[kind].values()]
         assert len(taken) == 8 * 20
         assert len({(key.number, key.key_id) for key in taken}) == 8 * 20
 

@@ -92,8 +92,8 @@ async def results(business: Business) -> list[Any]:
     """Return request, status and shape of each response."""
     found = []
     for method, path, body in CALLS:
-        status, answer = await business.call(method, path, body)
-        found.append((method, path, status, shape(answer)))
+        status, response = await business.call(method, path, body)
+        found.append((method, path, status, shape(response)))
     return found
 
 
@@ -113,10 +113,10 @@ async def send_all(business: Business, received: Webhook, bodies: Mapping[str, d
     ids: dict[str, str] = {}
     outcomes: dict[str, Any] = {}
     for case, body in bodies.items():
-        status, answer = await business.call("POST", "/v1/messages", {**body, "to": READER})
-        outcomes[case] = (status, shape(answer))
+        status, response = await business.call("POST", "/v1/messages", {**body, "to": READER})
+        outcomes[case] = (status, shape(response))
         if status == 201:
-            ids[case] = answer["messages"][0]["id"]
+            ids[case] = response["messages"][0]["id"]
     waited = set(ids.values())
 
     def is_last(body: dict[str, Any]) -> bool:
@@ -161,12 +161,12 @@ async def test_calls_have_the_same_results_except_those_that_the_cloud_api_lacks
     registration = {"cc": "1", "phone_number": "5550000000", "shards": 1}
     assert (await owner.call("POST", "/v1/account/shards", registration))[0] == 400
     for method, path, body, code, words in REFUSED.values():
-        status, answer = await business.call(method, path, body)
-        assert (status // 100, answer["errors"][0]["code"]) == (4, code), (path, answer)
-        assert words in answer["errors"][0]["details"]
+        status, response = await business.call(method, path, body)
+        assert (status // 100, response["errors"][0]["code"]) == (4, code), (path, response)
+        assert words in response["errors"][0]["details"]
     for method, path, body, *_ in (REFUSED[name] for name in ("group", "life", "PIN", "photo")):
-        status, answer = await owner.call(method, path, body)
-        assert status in (200, 201), (path, answer)
+        status, response = await owner.call(method, path, body)
+        assert status in (200, 201), (path, response)
 
 
 async def test_messages_have_the_same_results(businesses: tuple[Business, Business]) -> None:
@@ -206,10 +206,10 @@ async def upload_photo(business: Business) -> None:
     connection = await business.connect()
     try:
         request = business.request("POST", PHOTO, PNG, mime_type="image/png")
-        status, answer = await connection.request(request)
+        status, response = await connection.request(request)
     finally:
         connection.close()
-    assert status == 200, answer
+    assert status == 200, response
 
 
 async def photo(business: Business) -> bytes:

@@ -99,8 +99,8 @@ async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(prox
 
         async def hang(method: str, path: str, body: Any = None) -> None:
             started_at = time.monotonic()
-            status, answer = await business.call(method, path, body)
-            assert (status, answer["errors"][0]["code"]) == (503, 1011)
+            status, response = await business.call(method, path, body)
+            assert (status, response["errors"][0]["code"]) == (503, 1011)
             assert time.monotonic() - started_at < 9.0
 
         await asyncio.gather(

@@ -40,8 +40,8 @@ async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
 async def send(business: Business, to: str, **fields: Any) -> str:
     """Send a message over v1. Returns its id."""
     message = {"to": to, "type": "text", "text": {"body": "Hello"}, **fields}
-    answer = await business.must("POST", "/v1/messages", message)
-    message_id: str = answer["messages"][0]["id"]
+    response = await business.must("POST", "/v1/messages", message)
+    message_id: str = response["messages"][0]["id"]
     assert len(message_id) == 27
     return message_id
 
@@ -92,8 +92,8 @@ async def test_a_recipient_who_does_not_exist_fails_as_over_v1(pair: CloudPair, 
     )
     assert status["status"] == "failed"
     assert status["errors"][0]["code"] == 1013
-    answer = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{MISSING}"]})
-    assert answer["contacts"][0]["status"] == "invalid"
+    response = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{MISSING}"]})
+    assert response["contacts"][0]["status"] == "invalid"
 
 
 @pytest.mark.parametrize("word", ["location", "order", "reaction"])
@@ -120,8 +120,8 @@ async def test_a_user_without_a_visible_number_is_answered_at_the_number_that_st
         reply = await received.received("text")
         stand_in = reply["from"]
         assert (len(stand_in), stand_in[:3]) == (15, "999")
-        answer = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{stand_in}"]})
-        assert answer["contacts"] == [{"input": f"+{stand_in}", "status": "valid", "wa_id": stand_in}]
+        response = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{stand_in}"]})
+        assert response["contacts"] == [{"input": f"+{stand_in}", "status": "valid", "wa_id": stand_in}]
         second = await send(business, stand_in, text={"body": "to the number that stands for the user"})
         await received.until(lambda _: len(statuses(received, second)) == 3)
         echoed = await received.until(lambda body: "to the number that stands" in str(body.get("messages")))

@@ -31,9 +31,9 @@ async def test_a_user_without_a_visible_number_is_answered_by_the_id(tmp_path: P
             (reply,) = receiver.messages()
             assert "from" not in reply
             user_id = reply["from_user_id"]
-            answer = await business.must("POST", path, {**text, "recipient": user_id})
-            assert answer["contacts"] == [{"input": user_id, "user_id": user_id}]
-            second = answer["messages"][0]["id"]
+            response = await business.must("POST", path, {**text, "recipient": user_id})
+            assert response["contacts"] == [{"input": user_id, "user_id": user_id}]
+            second = response["messages"][0]["id"]
             await receiver.until(lambda: len(receiver.messages()) == 2 and len(receiver.statuses(second)) == 3)
         contacts = [contact for value in receiver.values for contact in value["contacts"]]
         assert len(contacts) == 8

@@ -122,8 +122,8 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
                 "text": {"body": text},
                 "biz_opaque_callback_data": f"about {to}",
             }
-            answer = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
-            message_id: str = answer["messages"][0]["id"]
+            response = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
+            message_id: str = response["messages"][0]["id"]
             return message_id
 
         read, echoed = await send(READER, "hi"), await send(ECHO, "Grüße / \U0001f642")
@@ -147,8 +147,8 @@ async def test_the_url_of_a_file_leads_to_it_and_a_blocked_user_is_not_heard(ins
 
         async def send(kind: str, content: dict[str, Any]) -> str:
             message = {"messaging_product": "whatsapp", "to": ANSWERING, "type": kind, kind: content}
-            answer = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
-            message_id: str = answer["messages"][0]["id"]
+            response = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
+            message_id: str = response["messages"][0]["id"]
             return message_id
 
         def heard() -> list[str]:

@@ -90,8 +90,8 @@ async def play(installation: Installation, webhook: Webhook, text: str) -> None:
 
 
 async def send(business: Business, number: str, text: str) -> str:
-    answer = await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": text}})
-    message_id: str = answer["messages"][0]["id"]
+    response = await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": text}})
+    message_id: str = response["messages"][0]["id"]
     return message_id
 
 

@@ -93,11 +93,11 @@ class Group:
         for _ in range(count):
             body = {"to": self.id, "recipient_type": "group", "type": "text", "text": {"body": str(len(self.sent))}}
             try:
-                answer = await self.business.must("POST", "/v1/messages", body)
+                response = await self.business.must("POST", "/v1/messages", body)
             except (Unexpected, OSError, EOFError):
                 # The outcome is unknown.
                 continue
-            self.sent[answer["messages"][0]["id"]] = tuple(self.members)
+            self.sent[response["messages"][0]["id"]] = tuple(self.members)
 
     def shown(self, robot: str) -> list[str]:
         """Return the ids of the messages that a robot has shown, in order."""

@@ -142,16 +142,16 @@ def test_the_verifier_agrees_with_the_specification() -> None:
 class FakeServer(asyncio.Protocol):
     """Server that answers each message with the next of the given responses. `b""` closes the connection instead."""
 
-    answers: ClassVar[list[bytes]] = []
+    responses: ClassVar[list[bytes]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        answer = self.answers.pop(0)
-        if answer:
-            self.transport.write(answer)
+        response = self.responses.pop(0)
+        if response:
+            self.transport.write(response)
         else:
             self.transport.close()
 
@@ -164,12 +164,12 @@ def http(status: int, body: bytes) -> bytes:
 async def server() -> AsyncIterator[Business]:
     listening = await asyncio.get_running_loop().create_server(FakeServer, "127.0.0.1", 0)
     yield Business(listening.sockets[0].getsockname()[1])
-    FakeServer.answers = []
+    FakeServer.responses = []
     listening.close()
 
 
 async def test_an_unanswered_request_is_recorded_and_the_next_uses_a_new_connection(server: Business) -> None:
-    FakeServer.answers = [http(201, b'{"messages":[{"id":"one"}]}'), b"", http(503, b"{}")]
+    FakeServer.responses = [http(201, b'{"messages":[{"id":"one"}]}'), b"", http(503, b"{}")]
     load = await client.open_loop(server, [("1", "a"), ("2", "b"), ("3", "c")], rate=1000, limit=1)
     found = [(sent.request.number, sent.request.status, sent.request.message_id) for sent in load.sent]
     assert found == [("1", 201, "one"), ("2", None, ""), ("3", 503, "")]
@@ -178,7 +178,7 @@ async def test_an_unanswered_request_is_recorded_and_the_next_uses_a_new_connect
 async def test_a_response_received_in_pieces_is_one_response(server: Business) -> None:
     connection = await server.connect()
     pending = asyncio.create_task(connection.request(b"x"))
-    FakeServer.answers = [b"HTTP/1.1 200 OK\r\nContent-Le"]
+    FakeServer.responses = [b"HTTP/1.1 200 OK\r\nContent-Le"]
     await asyncio.wait([pending], timeout=0.05)
     connection.data_received(b"ngth: 5\r\n\r\nhel")
     connection.data_received(b"lo")
@@ -189,7 +189,7 @@ async def test_a_response_received_in_pieces_is_one_response(server: Business) -
 
 
 async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:
-    FakeServer.answers = [http(201, b'{"messages":[{"id":"one"}]}'), http(429, b"{}")]
+    FakeServer.responses = [http(201, b'{"messages":[{"id":"one"}]}'), http(429, b"{}")]
     with pytest.raises(ExceptionGroup) as caught:
         await client.closed_loop(server, [client.text_message("1", "a"), client.text_message("2", "b")], 1)
     assert caught.group_contains(Unexpected, match="429")
@@ -199,7 +199,7 @@ async def test_a_patient_client_retries_refused_requests_and_counts_bytes(
     server: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "PATIENCE", 0.0)
-    FakeServer.answers = [http(429, b"{}"), http(503, b"{}"), http(201, b'{"messages":[{"id":"one"}]}')]
+    FakeServer.responses = [http(429, b"{}"), http(503, b"{}"), http(201, b'{"messages":[{"id":"one"}]}')]
     load = await client.closed_loop(server, [client.text_message("1", "a")], 1, patient=True)
     assert [sent.request.message_id for sent in load.sent] == ["one"]
     assert load.refused == {429: 1, 503: 1}
@@ -210,14 +210,14 @@ async def test_a_patient_client_retries_refused_requests_and_counts_bytes(
 
 
 async def test_the_file_of_a_message_is_uploaded_first(server: Business) -> None:
-    FakeServer.answers = [http(200, b'{"media":[{"id":"f1"}]}'), http(201, b'{"messages":[{"id":"one"}]}')]
+    FakeServer.responses = [http(200, b'{"media":[{"id":"f1"}]}'), http(201, b'{"messages":[{"id":"one"}]}')]
     body = b'{"document":{"id":"%s"}}' % client.FILE_ID
     load = await client.closed_loop(server, [client.Message("1", body, "d", b"content", "application/pdf")], 1)
     assert [sent.request.message_id for sent in load.sent] == ["one"]
-    FakeServer.answers = [http(503, b"{}")]
+    FakeServer.responses = [http(503, b"{}")]
     with pytest.raises(ExceptionGroup):
         await client.closed_loop(server, [client.Message("1", body, "d", b"content", "application/pdf")], 1)
-    assert FakeServer.answers == []
+    assert FakeServer.responses == []
 
 
 async def test_a_refused_connection_is_an_unanswered_request() -> None:

@@ -101,9 +101,9 @@ async def test_50_concurrent_requests_with_one_key_create_one_message(
     installation: Installation,
 ) -> None:
     client = await opened(installation)
-    answers = await asyncio.gather(*(client.post("k1") for _ in range(50)))
-    assert {status for status, _ in answers} <= {201, 409}
-    (message_id,) = {id for status, id in answers if status == 201}
+    responses = await asyncio.gather(*(client.post("k1") for _ in range(50)))
+    assert {status for status, _ in responses} <= {201, 409}
+    (message_id,) = {id for status, id in responses if status == 201}
     assert (await client.post("k1")) == (201, message_id)
     # A null message, which completes a key exchange, has a row too.
     sql = "SELECT id FROM messages WHERE kind = 'text'"

@@ -60,10 +60,10 @@ async def test_a_reregistered_handset_is_sent_to_once_its_identity_is_acknowledg
         assert told["system"]["identity"] == now["hash"] != before["hash"]
         assert told["identity"] == now == {**now, "acknowledged": False}
 
-        status, answer = await send(business, "too early")
-        assert (status, answer["errors"][0]["code"]) == (400, 1028)
-        status, answer = await business.call("PUT", PATH, {"hash": before["hash"]})
-        assert (status, answer["errors"][0]["code"]) == (400, 1009)
+        status, response = await send(business, "too early")
+        assert (status, response["errors"][0]["code"]) == (400, 1028)
+        status, response = await business.call("PUT", PATH, {"hash": before["hash"]})
+        assert (status, response["errors"][0]["code"]) == (400, 1009)
         assert set(await business.must("PUT", PATH, {"hash": now["hash"]})) == {"meta"}
         assert (await business.must("GET", PATH))["contacts"] == {**now, "acknowledged": True}
         status, _ = await send(business, "to the second handset")

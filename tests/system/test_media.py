@@ -79,9 +79,9 @@ async def test_files_arrive_unchanged_in_both_directions(
         await business.must("POST", "/v1/settings/application/media/providers", providers)
 
         async def upload(kind: str) -> str:
-            answer = await http.post("/v1/media", content=SAMPLES[kind], headers={"Content-Type": kind})
-            assert answer.status_code == 200, answer.text
-            media_id: str = answer.json()["media"][0]["id"]
+            response = await http.post("/v1/media", content=SAMPLES[kind], headers={"Content-Type": kind})
+            assert response.status_code == 200, response.text
+            media_id: str = response.json()["media"][0]["id"]
             return media_id
 
         async def send(kind: str, content: Any) -> None:
@@ -122,8 +122,8 @@ async def test_files_arrive_unchanged_in_both_directions(
         ada.type(f"/send {cat} My cat")
         inbound = (await sink.received("image"))["image"]
         assert (inbound["mime_type"], inbound["caption"]) == ("image/png", "My cat")
-        answer = await http.get(f"/v1/media/{inbound['id']}")
-        assert (answer.content, answer.headers["Content-Type"]) == (SAMPLES["image/png"], "image/png")
+        response = await http.get(f"/v1/media/{inbound['id']}")
+        assert (response.content, response.headers["Content-Type"]) == (SAMPLES["image/png"], "image/png")
         await send("image", {"id": inbound["id"], "caption": "yours again"})
         await ada.until("yours again")
 

@@ -35,8 +35,8 @@ async def test_the_terminal_shows_every_type_and_its_replies_reach_the_webhook(
 
         async def send(file: str, case: str) -> str:
             body = json.loads((DATA / "messages" / f"{file}.json").read_text())["good"][case]["body"]
-            answer = await business.must("POST", "/v1/messages", body | {"to": ADA})
-            message_id: str = answer["messages"][0]["id"]
+            response = await business.must("POST", "/v1/messages", body | {"to": ADA})
+            message_id: str = response["messages"][0]["id"]
             return message_id
 
         await send("location", "full")
@@ -51,13 +51,13 @@ async def test_the_terminal_shows_every_type_and_its_replies_reach_the_webhook(
         listed = await send("interactive", "list")
         await ada.until("1. Soup")
         ada.type("/pick 2")
-        answer = await sink.received("interactive")
+        response = await sink.received("interactive")
         reply = {"type": "list_reply", "list_reply": {"id": "pasta", "title": "Pasta"}}
-        assert answer["interactive"] == reply
-        assert answer["context"] == {"id": listed, "from": "15550000000"}
+        assert response["interactive"] == reply
+        assert response["context"] == {"id": listed, "from": "15550000000"}
 
         # The picked item is marked as read, and the handset is notified. The next message is deleted again.
-        await business.must("PUT", f"/v1/messages/{answer['id']}", {"status": "read"})
+        await business.must("PUT", f"/v1/messages/{response['id']}", {"status": "read"})
         await ada.until("read by")
         ada.type("/location 48.2 16.4 Wien")
         place = await sink.received("location")

@@ -62,18 +62,18 @@ async def add(installation: Installation, *options: str) -> Business:
     assert password is not None, output
     business = Business(installation.api_port)
     credentials = base64.b64encode(f"admin@{SECOND}:{password[1]}".encode())
-    status, answer = await business.call(
+    status, response = await business.call(
         "POST", "/v1/users/login", {"new_password": PASSWORD}, authorization=b"Basic " + credentials
     )
-    assert status == 200, answer
-    business.use(answer["users"][0]["token"])
+    assert status == 200, response
+    business.use(response["users"][0]["token"])
     return business
 
 
 async def connected(business: Business) -> None:
     async def is_connected() -> bool:
-        _, answer = await business.call("GET", "/v1/health")
-        found = answer["health"]
+        _, response = await business.call("GET", "/v1/health")
+        found = response["health"]
         states = [found] if "gateway_status" in found else list(found.values())
         mine = [state for state in states if state.get("role", "primary_master") != "coreapp"]
         return bool(mine) and all(state["gateway_status"] == "connected" for state in mine)
@@ -82,9 +82,9 @@ async def connected(business: Business) -> None:
 
 
 async def send(business: Business, to: str, text: str) -> str:
-    status, answer = await business.call("POST", "/v1/messages", {"to": to, "type": "text", "text": {"body": text}})
-    assert status == 201, answer
-    message_id: str = answer["messages"][0]["id"]
+    status, response = await business.call("POST", "/v1/messages", {"to": to, "type": "text", "text": {"body": text}})
+    assert status == 201, response
+    message_id: str = response["messages"][0]["id"]
     return message_id
 
 
@@ -124,8 +124,8 @@ async def test_a_number_added_at_run_time_sends_and_receives_beside_the_first(
 
     # A message of the first number is unknown to the second.
     marked = next(message["id"] for body in webhook.bodies for message in body.get("messages", ()))
-    status, answer = await second.call("PUT", f"/v1/messages/{marked}", {"status": "read"})
-    assert (status, answer["errors"][0]["code"]) == (404, 1006)
+    status, response = await second.call("PUT", f"/v1/messages/{marked}", {"status": "read"})
+    assert (status, response["errors"][0]["code"]) == (404, 1006)
 
     # A recipient's number cannot be added, nor the same number again.
     status, output = await number(installation, "add", READER)
@@ -139,8 +139,8 @@ async def test_a_number_added_at_run_time_sends_and_receives_beside_the_first(
     assert status == 0, output
 
     async def is_paused() -> bool:
-        status, answer = await second.call("GET", "/v1/settings/application")
-        return status == 503 and answer["errors"][0]["code"] == 1011
+        status, response = await second.call("GET", "/v1/settings/application")
+        return status == 503 and response["errors"][0]["code"] == 1011
 
     await polling.until(is_paused)
     await send(first, ECHO, "while the other is paused")
@@ -164,8 +164,8 @@ async def test_a_number_added_at_run_time_sends_and_receives_beside_the_first(
     for table in ("messages", "sessions", "contacts", "users", "application_settings"):
         count = f"SELECT COUNT(*) FROM {table} WHERE account = '{SECOND}'"
         assert installation.read_value("business", count) == 0, table
-    status, answer = await second.call("GET", "/v1/settings/application")
-    assert (status, answer["errors"][0]["code"]) == (401, 1005)
+    status, response = await second.call("GET", "/v1/settings/application")
+    assert (status, response["errors"][0]["code"]) == (401, 1005)
     await send(first, ECHO, "after the removal")
     await webhook.all_read(3)
 

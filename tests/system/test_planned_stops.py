@@ -54,14 +54,14 @@ class Clients:
     async def _post_all(self) -> None:
         while not self._over.is_set():
             message = {"to": next(self._numbers), "type": "text", "text": {"body": "hello"}}
-            status, answer = await self._business.call("POST", "/v1/messages", message)
+            status, response = await self._business.call("POST", "/v1/messages", message)
             self.counts[status] += 1
             if status == 201:
-                self.accepted.append(answer["messages"][0]["id"])
+                self.accepted.append(response["messages"][0]["id"])
             elif status in (429, 503):
                 await asyncio.sleep(0.1)
             else:
-                self.other.append((status, answer["errors"]))
+                self.other.append((status, response["errors"]))
 
     async def go_on(self) -> None:
         """Return when some more messages were accepted."""

@@ -99,18 +99,18 @@ class Stream:
         asked = loop.time()
         message = {"to": number, "type": "text", "text": {"body": "hello"}}
         while True:
-            status, answer = await self._business.call("POST", "/v1/messages", message)
+            status, response = await self._business.call("POST", "/v1/messages", message)
             if status == 201:
                 break
             # Repeated requests may exceed the rate limit.
-            assert status in (503, 429), answer
+            assert status in (503, 429), response
             self.put_off += status == 503
             await asyncio.sleep(0.2)
-        self.answers.append(Answer(answer["messages"][0]["id"], asked, loop.time() - asked))
+        self.answers.append(Answer(response["messages"][0]["id"], asked, loop.time() - asked))
 
     def longest(self, since: float) -> float:
         """Return the longest response time in seconds of the requests sent since then."""
-        return max((answer.took for answer in self.answers if answer.asked >= since - 1.0), default=0.0)
+        return max((response.took for response in self.answers if response.asked >= since - 1.0), default=0.0)
 
 
 async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_each(
@@ -158,7 +158,7 @@ async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_e
     print({name: round(seconds, 2) for name, seconds in took.items()}, f"503: {stream.put_off}, late commits: {late}")
     assert took["handed over"] < 3
     assert took["taken over"] < 6
-    ids = {answer.id for answer in stream.answers}
+    ids = {response.id for response in stream.answers}
     assert len(ids) == len(stream.answers)
     await polling.until(lambda: ids <= {shown.message_id for shown in installation.list_shown()}, seconds=60)
     shown = collections.Counter(entry.message_id for entry in installation.list_shown() if entry.message_id in ids)

@@ -114,12 +114,14 @@ async def test_a_test_sends_every_type_as_a_recipient_and_reads_what_the_handset
         {"type": "ephemeral"},
     ]
     for message in messages:
-        answer = await http.post(f"/tidings/recipients/{READER}/messages", json=message | {"profile": {"name": "Ada"}})
-        assert answer.status_code == 201, answer.text
-        found = wamid.decode(answer.json()["messages"][0]["wamid"])
+        response = await http.post(
+            f"/tidings/recipients/{READER}/messages", json=message | {"profile": {"name": "Ada"}}
+        )
+        assert response.status_code == 201, response.text
+        found = wamid.decode(response.json()["messages"][0]["wamid"])
         assert found is not None
         assert found.by_recipient
-        assert found.message_id == answer.json()["messages"][0]["id"]
+        assert found.message_id == response.json()["messages"][0]["id"]
         received = await webhook.received(message["type"])
         assert received["id"] == found.message_id
         assert received["from"] == READER
@@ -142,8 +144,8 @@ async def test_a_handset_shows_the_business_as_typing_until_its_message(
     started: tuple[httpx.AsyncClient, Webhook],
 ) -> None:
     http, webhook = started
-    answer = await http.post(f"/tidings/recipients/{READER}/messages", json={"text": {"body": "Soup?"}})
-    (message,) = answer.json()["messages"]
+    response = await http.post(f"/tidings/recipients/{READER}/messages", json={"text": {"body": "Soup?"}})
+    (message,) = response.json()["messages"]
     await webhook.received("text")
     mark = {
         "messaging_product": "whatsapp",
@@ -179,9 +181,9 @@ async def test_a_reset_empties_queues_messages_faults_and_handsets(
     await polling.until(
         lambda: installation.read_value("business", "SELECT MAX(attempt) FROM callbacks") or 0, seconds=SECONDS
     )
-    answer = await http.post("/tidings/reset")
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["deleted"] >= 1
+    response = await http.post("/tidings/reset")
+    assert response.status_code == 200, response.text
+    assert response.json()["deleted"] >= 1
     assert statuses(webhook, failing) == []
     for table in ("jobs", "callbacks", "messages"):
         assert installation.read_value("business", f"SELECT COUNT(*) FROM {table}") == 0, table

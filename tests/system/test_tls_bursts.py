@@ -48,9 +48,9 @@ async def burst(port: int, trust: ssl.SSLContext, head: str) -> Counter[str]:
             return type(error).__name__
         try:
             writer.write(request)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            status = answer.split()[1].decode()
-            assert status == "200" or b"retry-after: " in answer.lower()
+            response = await reader.readuntil(b"\r\n\r\n")
+            status = response.split()[1].decode()
+            assert status == "200" or b"retry-after: " in response.lower()
             return status
         except (OSError, asyncio.IncompleteReadError) as error:
             return type(error).__name__

@@ -74,7 +74,7 @@ async def test_one_trace_spans_request_job_network_and_webhook_without_plaintext
     await business.set_webhook(url)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{installation.api_port}") as client:
         authorization = business.request("GET", "/", b"").split(b"Authorization: ")[1].split(b"\r\n")[0].decode()
-        answer = await client.post(
+        response = await client.post(
             "/v1/messages",
             headers={
                 "Authorization": authorization,
@@ -83,8 +83,8 @@ async def test_one_trace_spans_request_job_network_and_webhook_without_plaintext
             },
             json={"to": READER, "type": "text", "text": {"body": TEXT}},
         )
-    assert answer.status_code == 201, answer.text
-    message = answer.json()["messages"][0]["id"]
+    assert response.status_code == 201, response.text
+    message = response.json()["messages"][0]["id"]
     await sink.until(lambda body: any(entry["id"] == message for entry in body.get("statuses", ())))
     found = await receiver.until(
         "POST /v1/messages", "message.accept", "message.send", "envelope.route", "webhook.post"

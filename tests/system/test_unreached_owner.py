@@ -60,18 +60,18 @@ class Offer:
 
     async def _post(self) -> None:
         message = {"to": next(self._numbers), "type": "text", "text": {"body": "hello"}}
-        answer: Any
+        response: Any
         began = asyncio.get_running_loop().time()
         try:
-            status, answer = await self._business.call("POST", "/v1/messages", message)
+            status, response = await self._business.call("POST", "/v1/messages", message)
         except NoResponse:
-            status, answer = 0, {}
+            status, response = 0, {}
         self.slowest = max(self.slowest, asyncio.get_running_loop().time() - began)
         self.statuses[status] += 1
         if status == 201:
-            self.accepted.append(answer["messages"][0]["id"])
+            self.accepted.append(response["messages"][0]["id"])
         else:
-            self.refusals[f"{status}/{answer['errors'][0]['code']}"] += 1
+            self.refusals[f"{status}/{response['errors'][0]['code']}"] += 1
 
 
 async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(

@@ -45,24 +45,26 @@ class Step:
 
     name: str
     # Number of responses by status; None for no response.
-    answers: collections.Counter[int | None] = dataclasses.field(default_factory=collections.Counter)
+    responses: collections.Counter[int | None] = dataclasses.field(default_factory=collections.Counter)
     refused: str = ""  # reason why a process did not start; empty when it did
 
     def disallowed(self) -> dict[int, int]:
         """Return the number of responses by status, without 2xx, 429 and 503."""
         return {
             status: count
-            for status, count in self.answers.items()
+            for status, count in self.responses.items()
             if status is not None and not 200 <= status < 300 and status not in ALLOWED
         }
 
     def unanswered(self) -> int:
         """Return the number of requests without a response, beyond those that a stopping Webapp may leave."""
-        return max(0, self.answers[None] - (UNANSWERED if self.name.startswith("webapp") else 0))
+        return max(0, self.responses[None] - (UNANSWERED if self.name.startswith("webapp") else 0))
 
     def row(self) -> str:
-        answers = ", ".join(f"{status or 'none'}: {count}" for status, count in sorted(self.answers.items(), key=str))
-        return f"{self.name:<48} {answers}{'; ' + self.refused if self.refused else ''}"
+        responses = ", ".join(
+            f"{status or 'none'}: {count}" for status, count in sorted(self.responses.items(), key=str)
+        )
+        return f"{self.name:<48} {responses}{'; ' + self.refused if self.refused else ''}"
 
 
 class Rolling:
@@ -105,7 +107,7 @@ class Rolling:
             finally:
                 over.set()
         phase.sent = load.sent
-        step.answers.update(sent.request.status for sent in phase.sent)
+        step.responses.update(sent.request.status for sent in phase.sent)
         print(step.row(), flush=True)
 
     async def _call_others(self, step: Step, over: asyncio.Event) -> None:
@@ -123,9 +125,9 @@ class Rolling:
             try:
                 status, _ = await business.call(method, path, body)
             except NoResponse:
-                step.answers[None] += 1
+                step.responses[None] += 1
             else:
-                step.answers[status] += 1
+                step.responses[status] += 1
             await asyncio.sleep(PAUSE)
 
     async def migrate(self, program: Program) -> None:

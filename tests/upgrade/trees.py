@@ -29,7 +29,7 @@ class Supported:
 
     commit: str
     rolls: bool
-    answers: tuple[int, ...]
+    responses: tuple[int, ...]
 
 
 def read_supported() -> list[Supported]:

@@ -30,10 +30,10 @@ def test_every_code_has_the_documented_name_title_and_status() -> None:
 @pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["code"] >= 1000])
 def test_an_api_response_has_the_title_and_status_of_its_code(name: str) -> None:
     recorded = RECORDED[name]
-    answer = error_response(InvalidRequest.because(recorded["code"], "why"))
-    assert answer.status_code == recorded["status"]
+    response = error_response(InvalidRequest.because(recorded["code"], "why"))
+    assert response.status_code == recorded["status"]
     entry = {"code": recorded["code"], "title": recorded["title"], "details": "why"}
-    assert json.loads(answer.body)["errors"] == [entry]
+    assert json.loads(response.body)["errors"] == [entry]
 
 
 @pytest.mark.parametrize("name", RECORDED)

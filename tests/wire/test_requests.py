@@ -77,8 +77,8 @@ async def test_responses_in_any_order_reach_their_requests(
     assert server.connection is not None
     for number in reversed(numbers):
         server.connection.send(core.Health(n=number, gateway_status=str(number)))
-    answers = await asyncio.gather(*pending)
-    assert [answer.n for answer in answers] == numbers
+    responses = await asyncio.gather(*pending)
+    assert [response.n for response in responses] == numbers
     assert requests.in_flight == 0
 
 

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 
 
 class Server:
-    """Server that keeps the requests and sends `answer` after `delay` seconds.
+    """Server that keeps the requests and sends `response` after `delay` seconds.
 
-    answer: response in bytes; an empty one closes the connection.
+    response: bytes of the response; an empty one closes the connection.
     """
 
-    def __init__(self, answer: bytes, delay: float) -> None:
-        self._answer = answer
+    def __init__(self, response: bytes, delay: float) -> None:
+        self._response = response
         self._delay = delay
         self.requests: list[bytes] = []
         self.writers: list[asyncio.StreamWriter] = []
@@ -28,7 +28,7 @@ class Server:
             length = next((int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")), 0)
             self.requests.append(head + await reader.readexactly(length))
             await asyncio.sleep(self._delay)
-            writer.write(self._answer)
+            writer.write(self._response)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
@@ -38,13 +38,13 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(
-    answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    response: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     *,
     tls: ssl.SSLContext | None = None,
     delay: float = 0.0,
 ) -> AsyncIterator[Server]:
     """Run the server on a free port of this machine."""
-    made = Server(answer, delay)
+    made = Server(response, delay)
     listener = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
     made.port = listener.sockets[0].getsockname()[1]
     try:

@@ -66,8 +66,8 @@ async def test_the_webhook_check_sends_options_and_posts_only_on_request() -> No
 
 @pytest.mark.parametrize(("seconds", "level"), [(0.2, Level.FINE), (3.5, Level.WARNING)])
 def test_a_webhook_response_slower_than_3_seconds_is_a_warning(seconds: float, level: Level) -> None:
-    answer = http_probe.ProbeResponse(200, {}, 0.1, seconds, 1000.0)
-    (finding,) = WebhookCheck("http://x", LOCAL).evaluate("http://x", answer)
+    response = http_probe.ProbeResponse(200, {}, 0.1, seconds, 1000.0)
+    (finding,) = WebhookCheck("http://x", LOCAL).evaluate("http://x", response)
     assert finding.level is level
 
 
@@ -87,8 +87,8 @@ async def test_missing_unreachable_forbidden_and_non_http_webhooks_are_distingui
 async def test_the_webhook_check_verifies_the_certificate_and_reports_expiry_and_clock(tmp_path: Path) -> None:
     authority = Authority()
     late = email.utils.formatdate(time.time() - 100)
-    answer = f"HTTP/1.1 200 OK\r\nDate: {late}\r\n\r\n".encode()
-    async with serving(answer, tls=authority.server_context(tmp_path, "127.0.0.1")) as server:
+    response = f"HTTP/1.1 200 OK\r\nDate: {late}\r\n\r\n".encode()
+    async with serving(response, tls=authority.server_context(tmp_path, "127.0.0.1")) as server:
         url = f"https://127.0.0.1:{server.port}/"
         refused = await one(WebhookCheck(url, LOCAL))
         assert (refused.level, "the certificate is refused" in refused.text) == (Level.ERROR, True)
@@ -171,7 +171,7 @@ async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_serve
 
 
 @pytest.mark.parametrize(
-    ("answer", "level"),
+    ("response", "level"),
     [
         (b'HTTP/1.1 201 Created\r\nContent-Length: 20\r\n\r\n{"registrations":[]}', Level.FINE),
         (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", Level.FINE),
@@ -182,8 +182,8 @@ async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_serve
         (b"", Level.WARNING),
     ],
 )
-async def test_the_registration_key_check_registers_no_device(answer: bytes, level: Level) -> None:
-    async with serving(answer) as server:
+async def test_the_registration_key_check_registers_no_device(response: bytes, level: Level) -> None:
+    async with serving(response) as server:
         finding = await one(NetworkKeyCheck(f"http://127.0.0.1:{server.port}", "the key", None))
         assert finding.level is level
         assert b"Bearer the key" in server.requests[0]

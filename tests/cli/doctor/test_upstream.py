@@ -84,7 +84,7 @@ async def test_each_problem_has_a_remedy(
     level: Level,
     remedy: str,
 ) -> None:
-    graph.answers[path] = status, body
+    graph.responses[path] = status, body
     check = await attached(await database_factory("business"), graph.url)
     (finding,) = await check.run()
     assert finding.level is level

@@ -104,8 +104,8 @@ class Scene:
 
     async def send(self, number: str, body: Mapping[str, Any]) -> str:
         """Send a message through the API. Returns its id."""
-        answer = await self.business.must("POST", "/v1/messages", {**body, "to": number})
-        return str(answer["messages"][0]["id"])
+        response = await self.business.must("POST", "/v1/messages", {**body, "to": number})
+        return str(response["messages"][0]["id"])
 
     async def say(self, number: str, text: str) -> str:
         """Send a text through the API. Returns its id."""
@@ -122,11 +122,11 @@ class Scene:
         connection = await self.business.connect()
         try:
             request = self.business.request("POST", "/v1/media", data, mime_type=mime_type)
-            status, answer = await connection.request(request)
+            status, response = await connection.request(request)
         finally:
             connection.close()
-        assert status in (200, 201), answer
-        return str(msgspec.json.decode(answer)["media"][0]["id"])
+        assert status in (200, 201), response
+        return str(msgspec.json.decode(response)["media"][0]["id"])
 
     async def statuses(self, message_id: str, *names: str) -> None:
         """Wait until the webhook has got these statuses of a message."""
