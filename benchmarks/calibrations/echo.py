@@ -23,7 +23,7 @@ class _Client(asyncio.Protocol):
         if not self._left:
             self._back.set_result(None)
 
-    async def request(self, data: bytes) -> None:
+    async def exchange(self, data: bytes) -> None:
         self._left, self._back = len(data), asyncio.get_running_loop().create_future()
         self.transport.write(data)
         await self._back
@@ -35,11 +35,11 @@ async def calibrate(_ground: Ground) -> Calibration:
     async with bare.server("echo") as port:
         made = [await loop.create_connection(_Client, "127.0.0.1", port) for _ in range(bare.CLIENTS)]
         clients = [client for _, client in made]
-        found = await bare.rate([_ask(client, data) for client in clients])
+        found = await bare.rate([_exchange(client, data) for client in clients])
         for client in clients:
             client.transport.close()
     return Calibration(f"echo of {SIZE} B over loopback, {bare.CLIENTS} connections", found, RATE)
 
 
-def _ask(client: _Client, data: bytes) -> Callable[[], Awaitable[None]]:
-    return lambda: client.request(data)
+def _exchange(client: _Client, data: bytes) -> Callable[[], Awaitable[None]]:
+    return lambda: client.exchange(data)

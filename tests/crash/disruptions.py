@@ -183,13 +183,13 @@ class ChangeShards:
         for moment, count in zip(moments(scene, duration), SHARDS, strict=True):
             await until(moment)
             phase.trouble()
-            asked = asyncio.create_task(scene.ask_for_shards(count))
+            requested = asyncio.create_task(scene.request_shards(count))
             if count == 2:
                 await until(time.monotonic() + scene.rng.uniform(0.1, 1.5))
                 phase.trouble()
                 await coreapp.kill9()
                 await coreapp.start()
-            await asked
+            await requested
             await _until_shards(scene, count)
 
 
@@ -209,16 +209,16 @@ class CrashInChange:
         coreapp = scene.installation.processes["coreapp"]
         await until(time.monotonic() + scene.rng.uniform(0, duration / 2))
         ended = asyncio.create_task(coreapp.wait())
-        asked = asyncio.create_task(scene.ask_for_shards(4))
+        requested = asyncio.create_task(scene.request_shards(4))
         await asyncio.wait([ended], timeout=PATIENCE)
         if not ended.done():
             phase.problem = f"coreapp never reached {self.point}:{self.count}"
             await coreapp.stop()
         phase.trouble()
         await coreapp.start()
-        await asked
+        await requested
         await _until_shards(scene, 4)
-        await scene.ask_for_shards(1)
+        await scene.request_shards(1)
         await _until_shards(scene, 1)
 
 

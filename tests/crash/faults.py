@@ -52,7 +52,7 @@ class During:
             robots.pause()
         try:
             async with self.fault(scene):
-                told = [asyncio.create_task(_until_told(scene, name, well=False)) for name in self.told_by]
+                told = [asyncio.create_task(_until_reported(scene, name, well=False)) for name in self.told_by]
                 await asyncio.sleep(self.seconds)
         finally:
             robots.resume()
@@ -63,7 +63,7 @@ class During:
             for name, seconds in zip(self.told_by, took, strict=True)
             if seconds is None or seconds > HEALTH_SECONDS
         ]
-        again = [asyncio.create_task(_until_told(scene, name, well=True)) for name in self.told_by]
+        again = [asyncio.create_task(_until_reported(scene, name, well=True)) for name in self.told_by]
         if again:
             await asyncio.wait(again, timeout=HEALTH_SECONDS)
         late += [
@@ -82,30 +82,30 @@ async def _seconds(tasks: list[asyncio.Task[float]]) -> list[float | None]:
     return [seconds if isinstance(seconds, float) else None for seconds in found]
 
 
-async def _until_told(scene: Scene, name: str, *, well: bool) -> float:
+async def _until_reported(scene: Scene, name: str, *, well: bool) -> float:
     """Return the seconds until the health of `webapp` or `network` reports this state.
 
     well: True to wait for a healthy state, False for a failure.
     """
-    ask = {"webapp": _webapp_is_well, "network": _network_is_well}[name]
+    is_available = {"webapp": _is_webapp_healthy, "network": _is_network_healthy}[name]
     started = time.monotonic()
 
     async def is_so() -> bool:
-        return await ask(scene) is well
+        return await is_available(scene) is well
 
     await polling.until(is_so, seconds=600.0, pause=0.2)
     return time.monotonic() - started
 
 
-async def _webapp_is_well(scene: Scene) -> bool:
-    status, answer = await _health(scene.business, "/v1/health")
-    return status == 200 and "disconnected" not in str(answer) and "connected" in str(answer)
+async def _is_webapp_healthy(scene: Scene) -> bool:
+    status, response = await _health(scene.business, "/v1/health")
+    return status == 200 and "disconnected" not in str(response) and "connected" in str(response)
 
 
-async def _network_is_well(scene: Scene) -> bool:
+async def _is_network_healthy(scene: Scene) -> bool:
     port = int(scene.installation.common["TIDINGS_NETWORK_HTTP_URL"].rpartition(":")[2])
-    status, answer = await _health(Business(port), "/health")
-    return status == 200 and bool(answer)
+    status, response = await _health(Business(port), "/health")
+    return status == 200 and bool(response)
 
 
 async def _health(business: Business, path: str) -> tuple[int, Any]:

@@ -154,7 +154,7 @@ class Scene:
         """Return the node that owns the shard according to the database."""
         return str(self.installation.read_value("business", "SELECT owner FROM shards WHERE shard = 0") or "")
 
-    async def ask_for_shards(self, count: int) -> None:
+    async def request_shards(self, count: int) -> None:
         """Request another number of shards. The response may be lost."""
         body = {"cc": "1", "phone_number": "5550000000", "shards": count}
         await self.business.must("POST", "/v1/account/shards", body)

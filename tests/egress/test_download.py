@@ -19,7 +19,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Server that sends `answer` to every request and keeps the requests."""
+    """Server that sends `response` to every request and keeps the requests."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []

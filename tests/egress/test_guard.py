@@ -37,15 +37,15 @@ class Listener:
     def __init__(self) -> None:
         self.connections = 0
         self.heard: list[bytes] = []
-        self.answer = b""
+        self.response = b""
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        if self.answer:
+        if self.response:
             with contextlib.suppress(asyncio.IncompleteReadError):
                 self.heard.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(self.answer)
+            writer.write(self.response)
         await reader.read()
         writer.close()
 
@@ -62,14 +62,14 @@ async def listener() -> AsyncIterator[Listener]:
 class Names:
     """Resolver whose result changes: the first is for the first lookup, the last for all later ones."""
 
-    def __init__(self, *answers: Sequence[str]) -> None:
-        self.answers = list(answers)
-        self.asked = 0
+    def __init__(self, *results: Sequence[str]) -> None:
+        self.results = list(results)
+        self.lookups = 0
 
     async def __call__(self, host: str, port: int) -> Sequence[Resolved]:
-        answer = self.answers[min(self.asked, len(self.answers) - 1)]
-        self.asked += 1
-        return [(socket.AF_INET6 if ":" in text else socket.AF_INET, text) for text in answer]
+        result = self.results[min(self.lookups, len(self.results) - 1)]
+        self.lookups += 1
+        return [(socket.AF_INET6 if ":" in text else socket.AF_INET, text) for text in result]
 
 
 async def test_the_guard_connects_to_the_address_it_checked(listener: Listener) -> None:
@@ -78,7 +78,7 @@ async def test_the_guard_connects_to_the_address_it_checked(listener: Listener) 
     names = Names(["127.0.0.1"], ["127.0.0.2"])
     sock = await EgressGuard(allowed, names).connect("rebinding.example", listener.port)
     assert sock.getpeername() == ("127.0.0.1", listener.port)
-    assert names.asked == 1
+    assert names.lookups == 1
     sock.close()
     with pytest.raises(Forbidden, match=r"rebinding.example \(127.0.0.2\) is a loopback address"):
         await EgressGuard(allowed, names).connect("rebinding.example", listener.port)
@@ -179,7 +179,7 @@ async def test_an_invalid_url_raises_valueerror(url: str) -> None:
 async def test_the_proxy_receives_the_checked_address_instead_of_the_name(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    listener.response = b"HTTP/1.1 200 Connection established\r\n\r\n"
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     proxied = settings.read({"TIDINGS_OUTGOING_PROXY": f"http://user:p%40ss@127.0.0.1:{listener.port}"}, "webhooks")
     assert not [secret for secret in ("p%40ss", "p@ss", "cEBzcw") if secret in repr(proxied)]
@@ -198,14 +198,14 @@ async def test_the_proxy_receives_the_checked_address_instead_of_the_name(
 
 
 async def test_a_refusal_by_the_proxy_raises_connectionerror(listener: Listener) -> None:
-    listener.answer = b"HTTP/1.1 403 Forbidden\r\n\r\n"
+    listener.response = b"HTTP/1.1 403 Forbidden\r\n\r\n"
     proxied = OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}"))
     with pytest.raises(ConnectionError, match="403"):
         await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
 
 
 async def test_the_proxy_is_called_at_another_of_its_addresses_if_the_first_refuses(listener: Listener) -> None:
-    listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    listener.response = b"HTTP/1.1 200 Connection established\r\n\r\n"
     guard = EgressGuard(OutgoingSettings(proxy=urls.parse(f"http://proxy.example:{listener.port}")))
     # Such as IPv6 without a listener before IPv4.
     guard._names = Names(["127.0.0.2", "127.0.0.1"])  # type: ignore[assignment]
@@ -216,7 +216,7 @@ async def test_the_proxy_is_called_at_another_of_its_addresses_if_the_first_refu
 
 @pytest.mark.usefixtures("no_collector")
 async def test_the_parser_of_a_proxys_response_is_freed_without_interpreter_gc(listener: Listener) -> None:
-    listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    listener.response = b"HTTP/1.1 200 Connection established\r\n\r\n"
     guard = EgressGuard(OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}")))
     for _ in range(3):
         (await guard.connect("1.1.1.1", 443)).close()

@@ -27,33 +27,33 @@ class Resolver:
     """Resolver that resolves or fails a name when the test decides; names that start with "quick" at once."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self.under_way = 0
         self._changed = threading.Condition()
-        self._answers: dict[str, list[Sequence[Resolved] | OSError]] = {}
+        self._results: dict[str, list[Sequence[Resolved] | OSError]] = {}
         self._ended = False
 
     def __call__(self, host: str) -> Sequence[Resolved]:
         with self._changed:
-            self.asked.append(host)
+            self.lookups.append(host)
             if host.startswith("quick"):
                 return [HERE]
             self.under_way += 1
             try:
-                self._changed.wait_for(lambda: self._ended or self._answers.get(host))
-                answer: Sequence[Resolved] | OSError = OSError("the test is over")
+                self._changed.wait_for(lambda: self._ended or self._results.get(host))
+                result: Sequence[Resolved] | OSError = OSError("the test is over")
                 if not self._ended:
-                    answer = self._answers[host].pop(0)
+                    result = self._results[host].pop(0)
             finally:
                 self.under_way -= 1
-            if isinstance(answer, OSError):
-                raise answer
-            return answer
+            if isinstance(result, OSError):
+                raise result
+            return result
 
-    def answer(self, host: str, answer: Sequence[Resolved] | OSError) -> None:
+    def complete(self, host: str, result: Sequence[Resolved] | OSError) -> None:
         """Complete one lookup of the name."""
         with self._changed:
-            self._answers.setdefault(host, []).append(answer)
+            self._results.setdefault(host, []).append(result)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -70,10 +70,10 @@ def resolver() -> Iterator[Resolver]:
 
 
 def begin(looked_up: NameResolver, *hosts: str) -> list[asyncio.Task[Sequence[Resolved]]]:
-    async def ask(host: str) -> Sequence[Resolved]:
+    async def resolve(host: str) -> Sequence[Resolved]:
         return await looked_up(host, 443)
 
-    return [asyncio.create_task(ask(host)) for host in hosts]
+    return [asyncio.create_task(resolve(host)) for host in hosts]
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
@@ -133,14 +133,14 @@ async def test_at_most_two_threads_look_up_one_name_and_share_the_result(resolve
     looked_up = NameResolver(resolver)
     waiting = begin(looked_up, *["slow.example"] * 10)
     await soon(lambda: resolver.under_way == 2)
-    resolver.answer("slow.example", [HERE])
+    resolver.complete("slow.example", [HERE])
     assert await asyncio.gather(*waiting) == [[HERE]] * 10
-    assert resolver.asked == ["slow.example"] * 2
+    assert resolver.lookups == ["slow.example"] * 2
     # Results are not cached: a new call gets a new result, though an old lookup still hangs.
     [later] = begin(looked_up, "slow.example")
-    await soon(lambda: len(resolver.asked) == 3)
+    await soon(lambda: len(resolver.lookups) == 3)
     for _ in range(2):
-        resolver.answer("slow.example", [THERE])
+        resolver.complete("slow.example", [THERE])
     assert await later == [THERE]
 
 
@@ -148,12 +148,12 @@ async def test_a_failed_lookup_is_ignored_while_another_for_the_name_is_running(
     looked_up = NameResolver(resolver)
     waiting = begin(looked_up, *["flaky.example"] * 3)
     await soon(lambda: resolver.under_way == 2)
-    resolver.answer("flaky.example", socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+    resolver.complete("flaky.example", socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
     await soon(lambda: resolver.under_way == 1)
-    resolver.answer("flaky.example", [HERE])
+    resolver.complete("flaky.example", [HERE])
     assert await asyncio.gather(*waiting) == [[HERE]] * 3
     failing = begin(looked_up, "gone.example")
-    resolver.answer("gone.example", socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    resolver.complete("gone.example", socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
     with pytest.raises(socket.gaierror):
         await failing[0]
 
@@ -167,9 +167,9 @@ async def test_queued_names_are_looked_up_in_order_except_cancelled_ones(resolve
     await soon(lambda: looked_up.waiting == names.THREADS + 2)
     await end(*gone)
     assert not patient[0].done()
-    resolver.answer("dead3.example", [HERE])
+    resolver.complete("dead3.example", [HERE])
     assert await patient[0] == [HERE]
-    assert "gone.example" not in resolver.asked
+    assert "gone.example" not in resolver.lookups
     await end(*dead)
 
 
@@ -180,7 +180,7 @@ async def test_cancelled_callers_leave_no_queued_lookups(resolver: Resolver) -> 
         impatient = begin(looked_up, *["dead.example"] * 10, *(f"dead{number}.example" for number in range(50)))
         await soon(lambda: looked_up.waiting == 60)
         await end(*impatient)
-    assert len(resolver.asked) == 100 + names.THREADS
+    assert len(resolver.lookups) == 100 + names.THREADS
     assert looked_up.unresolved <= names.THREADS
     resolver.end()
     await soon(lambda: not looked_up.unresolved)

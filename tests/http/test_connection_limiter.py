@@ -46,13 +46,13 @@ def test_requests_through_a_proxy_to_a_path_with_a_known_secret_are_not_delayed(
     admitted = limiter.admit("127.0.0.1", lambda: None)
     assert isinstance(admitted, AdmittedConnection)
 
-    def ask(address: bytes, path: str) -> float:
+    def admit(address: bytes, path: str) -> float:
         return limiter.admit_request(admitted, [(b"x-forwarded-for", address)], path)
 
     # As many as arrive while the event loop stands still.
-    assert {ask(b"192.0.2.1", "/callbacks/secret") for _ in range(1000)} == {0.0}
-    assert ask(b"192.0.2.2", "/callbacks/guess") == 0.0
-    assert max(ask(b"192.0.2.2", "/callbacks/guess") for _ in range(1000)) > 1.0
+    assert {admit(b"192.0.2.1", "/callbacks/secret") for _ in range(1000)} == {0.0}
+    assert admit(b"192.0.2.2", "/callbacks/guess") == 0.0
+    assert max(admit(b"192.0.2.2", "/callbacks/guess") for _ in range(1000)) > 1.0
 
 
 def test_costly_requests_of_others_refuse_a_client_for_at_most_five_seconds() -> None:
@@ -165,7 +165,7 @@ def test_an_untrusted_proxy_logs_one_warning_per_ten_minutes(caplog: pytest.LogC
     clock = ManualClock()
     limiter = ConnectionLimiter(UnauthenticatedSettings(rate=0.0, rate_each=0.0), clock, connections=100, trusted=PROXY)
 
-    def ask(peer: str, *headers: tuple[bytes, bytes]) -> None:
+    def admit(peer: str, *headers: tuple[bytes, bytes]) -> None:
         admitted = limiter.admit(peer, lambda: None)
         assert isinstance(admitted, connection_limiter.AdmittedConnection)
         limiter.admit_request(admitted, headers)
@@ -176,14 +176,14 @@ def test_an_untrusted_proxy_logs_one_warning_per_ten_minutes(caplog: pytest.LogC
         return [(record["peer"], record["requests"]) for record in found]
 
     forwarded = (b"x-forwarded-for", b"192.0.2.1")
-    ask("127.0.0.1", forwarded)
-    ask("10.0.0.7")
+    admit("127.0.0.1", forwarded)
+    admit("10.0.0.7")
     assert warnings() == []
-    ask("10.0.0.7", forwarded)
-    ask("10.0.0.7", forwarded, (b"authorization", b"Bearer unknown"))
+    admit("10.0.0.7", forwarded)
+    admit("10.0.0.7", forwarded, (b"authorization", b"Bearer unknown"))
     assert warnings() == [("10.0.0.7", 1)]
     clock.advance(601)
-    ask("10.0.0.8", forwarded)
+    admit("10.0.0.8", forwarded)
     assert warnings() == [("10.0.0.7", 1), ("10.0.0.8", 2)]
 
 
@@ -191,23 +191,23 @@ def test_a_proxy_s_own_requests_have_a_separate_rate_limit() -> None:
     limits = UnauthenticatedSettings(rate=10.0, rate_each=10.0)
     limiter = ConnectionLimiter(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])
 
-    def ask(peer: str, *forwarded: bytes) -> float:
+    def admit(peer: str, *forwarded: bytes) -> float:
         admitted = limiter.admit(peer, lambda: None)
         assert isinstance(admitted, connection_limiter.AdmittedConnection)
         wait = limiter.admit_request(admitted, [(b"x-forwarded-for", one) for one in forwarded])
         limiter.release_slot(admitted)
         return wait
 
-    while (wait := ask("10.0.0.1", b"192.0.2.1")) <= 5.0:
+    while (wait := admit("10.0.0.1", b"192.0.2.1")) <= 5.0:
         pass
     assert wait == math.inf
-    assert ask("10.0.0.1", b"192.0.2.3") > 0, "all unknown addresses together are at their limit"
+    assert admit("10.0.0.1", b"192.0.2.3") > 0, "all unknown addresses together are at their limit"
     # A client that names a proxy's address in the header still counts as a client.
-    assert ask("10.0.0.1", b"10.0.0.2") > 0
-    assert ask("10.0.0.1") == 0
-    while ask("10.0.0.1") == 0:
+    assert admit("10.0.0.1", b"10.0.0.2") > 0
+    assert admit("10.0.0.1") == 0
+    while admit("10.0.0.1") == 0:
         pass
-    assert ask("10.0.0.2") == 0
+    assert admit("10.0.0.2") == 0
 
 
 async def test_a_connection_without_a_handshake_is_closed_for_another(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ async def test_the_rest_of_an_early_answered_request_does_not_keep_the_connectio
 
 
 async def test_many_pipelined_requests_may_ask_for_an_http_2_upgrade(server: Server) -> None:
-    asking = b"POST /read HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\n%04d"
+    upgrade_request = b"POST /read HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\n%04d"
     async with connected(server) as (reader, writer):
-        writer.write(b"".join(asking % n for n in range(2_500)))
+        writer.write(b"".join(upgrade_request % n for n in range(2_500)))
         for n in range(2_500):
             assert await read_response(reader) == (200, b"%04d" % n)
 

@@ -24,23 +24,25 @@ from tidings.wire.groups import MAX_PARTICIPANTS
 NUMBERS = [f"1555000000{i}" for i in range(6)]
 CHAT = Chat(f"{NUMBERS[0]}-5", NUMBERS[0], "Lunch", 5000, 1, "code", "")
 
-Ask = Callable[[GroupState], GroupOutcome]
+Change = Callable[[GroupState], GroupOutcome]
 
 number = st.sampled_from(NUMBERS)
 several = st.lists(number, max_size=4)
 
 
-def _asks() -> st.SearchStrategy[Ask]:
-    def ask(rule: Callable[..., GroupOutcome], **more: object) -> Ask:
+def _changes() -> st.SearchStrategy[Change]:
+    def change(rule: Callable[..., GroupOutcome], **more: object) -> Change:
         return lambda state: rule(state, **more)
 
     return st.one_of(
-        st.builds(lambda n: ask(rules.join, number=n), number),
-        st.builds(lambda n: ask(rules.leave, number=n), number),
-        st.builds(lambda by, ns: ask(rules.remove, by=by, numbers=ns), number, several),
-        st.builds(lambda by, ns, a: ask(rules.set_admins, by=by, numbers=ns, admin=a), number, several, st.booleans()),
-        st.builds(lambda by, s: ask(rules.set_subject, by=by, subject=s), number, st.sampled_from("abc")),
-        st.builds(lambda by, c: ask(rules.set_code, by=by, code=c), number, st.sampled_from("abc")),
+        st.builds(lambda n: change(rules.join, number=n), number),
+        st.builds(lambda n: change(rules.leave, number=n), number),
+        st.builds(lambda by, ns: change(rules.remove, by=by, numbers=ns), number, several),
+        st.builds(
+            lambda by, ns, a: change(rules.set_admins, by=by, numbers=ns, admin=a), number, several, st.booleans()
+        ),
+        st.builds(lambda by, s: change(rules.set_subject, by=by, subject=s), number, st.sampled_from("abc")),
+        st.builds(lambda by, c: change(rules.set_code, by=by, code=c), number, st.sampled_from("abc")),
     )
 
 
@@ -48,18 +50,18 @@ def names(state: GroupState) -> set[str]:
     return {member.number for member in state.members}
 
 
-@given(st.lists(_asks(), max_size=40))
-def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(asks: list[Ask]) -> None:
+@given(st.lists(_changes(), max_size=40))
+def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(changes: list[Change]) -> None:
     state = rules.create(CHAT).state
-    for ask in asks:
+    for change in changes:
         try:
-            outcome = ask(state)
+            outcome = change(state)
         except errors.RequestError:
             continue
         before, state = state, outcome.state
         assert state.chat.epoch == before.chat.epoch + (names(before) != names(state))
         assert not state.members or any(member.admin for member in state.members)
-        assert ask(state) == GroupOutcome(state), "a repetition has no effect"
+        assert change(state) == GroupOutcome(state), "a repetition has no effect"
         assert len(names(state)) == len(state.members) <= MAX_PARTICIPANTS
         positions = [member.position for member in state.members]
         assert positions == sorted(set(positions))
@@ -72,7 +74,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(asks: li
             assert len(schemas.notice(announcement, state)) < 16_384
         if before != state:
             try:
-                again = ask(state)
+                again = change(state)
             except errors.RequestError:
                 continue
             # A repeated request, as after a lost response, changes nothing.

@@ -25,7 +25,7 @@ async def served() -> AsyncIterator[Exposition]:
     made.close()
 
 
-async def ask(served: Exposition, request: bytes) -> bytes:
+async def send_request(served: Exposition, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request)
     try:
@@ -38,21 +38,21 @@ async def ask(served: Exposition, request: bytes) -> bytes:
 
 
 async def test_a_get_returns_the_metrics_and_closes_the_connection(served: Exposition) -> None:
-    head, _, text = (await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
+    head, _, text = (await send_request(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"content-length: %d\r\n" % len(text) in head
     assert b"# TYPE python_info gauge" in text
-    assert (await ask(served, b"HEAD / HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
-    assert (await ask(served, b"POST / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+    assert (await send_request(served, b"HEAD / HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
+    assert (await send_request(served, b"POST / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
 
 
 async def test_a_head_that_is_too_long_is_refused_and_one_that_does_not_come_ends_the_connection(
     served: Exposition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await ask(served, b"GET /" + b"x" * 10_000)).startswith(b"HTTP/1.1 400 ")
+    assert (await send_request(served, b"GET /" + b"x" * 10_000)).startswith(b"HTTP/1.1 400 ")
     monkeypatch.setattr(exposition, "SECONDS", 0.05)
     hasty = await Exposition.start("127.0.0.1", 0)
-    assert await ask(hasty, b"GET / HTTP/1.1\r\n") == b""
+    assert await send_request(hasty, b"GET / HTTP/1.1\r\n") == b""
     hasty.close()
 
 
@@ -61,7 +61,7 @@ async def test_a_connection_beyond_the_limit_is_closed_and_the_others_are_served
 ) -> None:
     monkeypatch.setattr(exposition._Protocol, "most", 2)
     first = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
-    assert await ask(served, b"GET / HTTP/1.1\r\n\r\n") == b""
+    assert await send_request(served, b"GET / HTTP/1.1\r\n\r\n") == b""
     for reader, writer in first:
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
@@ -84,7 +84,9 @@ async def test_an_address_in_use_raises_settingserror(served: Exposition) -> Non
 async def test_metrics_beyond_loopback_require_the_api_key(key: ApiKey, given: bytes, status: bytes) -> None:
     served = await Exposition.start("0.0.0.0", 0, key=key, plaintext=True)
     try:
-        response = await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n")
+        response = await send_request(
+            served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n"
+        )
     finally:
         served.close()
     assert response.split()[1] == status
@@ -97,16 +99,16 @@ async def test_health_probes_need_no_api_key() -> None:
         return found
 
     served = await Exposition.start("0.0.0.0", 0, key=KEY, ready=ready, plaintext=True)
-    live = await ask(served, b"GET /health/live HTTP/1.1\r\n\r\n")
+    live = await send_request(served, b"GET /health/live HTTP/1.1\r\n\r\n")
     assert live.startswith(b"HTTP/1.1 200 OK\r\n")
     assert live.endswith(b'\r\n\r\n{"status":"live"}')
-    response = await ask(served, b"GET /health/ready?x HTTP/1.1\r\n\r\n")
+    response = await send_request(served, b"GET /health/ready?x HTTP/1.1\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 200 OK\r\n")
     found["network"] = "away"
-    response = await ask(served, b"GET /health/ready HTTP/1.1\r\n\r\n")
+    response = await send_request(served, b"GET /health/ready HTTP/1.1\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 503 ")
     assert response.endswith(b'{"status":"not ready","database":"ok","network":"away"}')
-    assert (await ask(served, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+    assert (await send_request(served, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
     served.close()
 
 
@@ -125,7 +127,7 @@ async def test_metrics_beyond_loopback_are_served_only_over_tls() -> None:
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     try:
         request = b"GET /metrics HTTP/1.1\r\nAuthorization: Apikey " + KEY.encode() + b"\r\n\r\n"
-        assert not (await ask(served, request)).startswith(b"HTTP/")
+        assert not (await send_request(served, request)).startswith(b"HTTP/")
         assert (await read_over_tls(served, unchecked, "metrics")).startswith(b"HTTP/1.1 200 ")
     finally:
         served.close()
@@ -145,6 +147,6 @@ async def test_connections_without_a_tls_handshake_are_closed(monkeypatch: pytes
     monkeypatch.setattr(exposition, "SECONDS", 0.05)
     served = await Exposition.start("0.0.0.0", 0, key=KEY)
     try:
-        assert await ask(served, b"") == b""
+        assert await send_request(served, b"") == b""
     finally:
         served.close()

@@ -188,22 +188,22 @@ async def test_the_ledger_balances_after_20_deaths_in_changes_of_the_number_of_s
                 wanted = 2 if hit % 2 == 0 else 1
                 await coreapp.stop()
                 dying = asyncio.create_task(deaths.die(f"{point}:1"))
-                asked = asyncio.create_task(_ask_for_shards(scene, wanted))
+                requested = asyncio.create_task(_request_shards(scene, wanted))
                 await dying
                 phase.trouble()
                 await coreapp.start()
-                await asked
+                await requested
                 shards = (wanted, wanted, 0)
                 await polling.until(lambda shards=shards: scene.shards() == shards, seconds=SECONDS)  # type: ignore[misc]
         record(point, "coreapp", deaths.count)
 
 
-async def _ask_for_shards(scene: Scene, count: int) -> None:
+async def _request_shards(scene: Scene, count: int) -> None:
     """Request a number of shards until the request is known. The response may be lost."""
     async with asyncio.timeout(SECONDS):
         while count not in (scene.shards()[0], scene.shards()[2]):
             with contextlib.suppress(Unexpected, NoResponse):
-                await scene.ask_for_shards(count)
+                await scene.request_shards(count)
             await asyncio.sleep(0.2)
 
 

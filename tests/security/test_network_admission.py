@@ -244,7 +244,7 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
     answered: dict[int, int] = {}
     number = registration("15550190103", prekeys=0, kyber=False)
 
-    async def ask(connector: aiohttp.TCPConnector, path: str) -> None:
+    async def post(connector: aiohttp.TCPConnector, path: str) -> None:
         async with aiohttp.ClientSession(target.network_url, connector=connector) as http:
             for i in range(10**6):
                 body = {"number": f"15559{i:06}"} if path == "/v1/codes" else {**number, "code": f"{i:06}"}
@@ -258,7 +258,7 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 for path in ("/v1/codes", "/v1/registrations") * 10:
-                    group.create_task(ask(aiohttp.TCPConnector(local_addr=(target.unknown_address(), 0)), path))
+                    group.create_task(post(aiohttp.TCPConnector(local_addr=(target.unknown_address(), 0)), path))
     # 64 tokens and 16 more in each second; a request may wait 5 s for its first token and costs four.
     handled = answered.get(202, 0) + answered.get(401, 0)
     strike.figure("codes issued and tried", handled, 64 + 5 * 16 + strike.seconds * 16 / 4)

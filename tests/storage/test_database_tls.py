@@ -48,12 +48,12 @@ def secure(directory: Path) -> Iterator[MariaDB]:
         server.remove()
 
 
-Ask = Callable[..., Awaitable[str]]
+ReadCipher = Callable[..., Awaitable[str]]
 
 
 @pytest.fixture
-async def ask() -> AsyncIterator[Ask]:
-    """Function that connects: `await ask(url, files)` returns the cipher of the connection, empty for none."""
+async def read_cipher() -> AsyncIterator[ReadCipher]:
+    """Function that connects: `await read_cipher(url, files)` returns the cipher of the connection, empty for none."""
     opened: list[Database] = []
 
     async def cipher(url: str, files: TlsFiles | None) -> str:
@@ -77,14 +77,14 @@ def trust(directory: Path) -> TlsFiles:
 
 
 async def test_a_connection_is_encrypted_and_presents_its_client_certificate(
-    secure: MariaDB, directory: Path, ask: Ask
+    secure: MariaDB, directory: Path, read_cipher: ReadCipher
 ) -> None:
     cipher = "DHE-RSA-AES" if database_server.kind() == "mysql8" else "TLS_AES"
-    assert (await ask(url(secure.port), trust(directory))).startswith(cipher)
+    assert (await read_cipher(url(secure.port), trust(directory))).startswith(cipher)
     ours = OURS.files(directory, "client", "webapp")
-    assert await ask(url(secure.port, "certified"), ours)
+    assert await read_cipher(url(secure.port, "certified"), ours)
     with pytest.raises(DatabaseError, match="Access denied"):
-        await ask(url(secure.port, "certified"), trust(directory))
+        await read_cipher(url(secure.port, "certified"), trust(directory))
 
 
 def test_uvloop_connections_are_encrypted_too(secure: MariaDB, directory: Path) -> None:
@@ -101,7 +101,7 @@ def test_uvloop_connections_are_encrypted_too(secure: MariaDB, directory: Path) 
 
 
 async def test_a_wrong_host_name_or_authority_is_an_outage_with_a_clear_error(
-    secure: MariaDB, directory: Path, ask: Ask
+    secure: MariaDB, directory: Path, read_cipher: ReadCipher
 ) -> None:
     theirs = TlsFiles(authorities=THEIRS.files(directory, "theirs", NAME).authorities)
     for files, host, words in (
@@ -109,23 +109,25 @@ async def test_a_wrong_host_name_or_authority_is_an_outage_with_a_clear_error(
         (trust(directory), "127.0.0.1", "IP address mismatch"),
     ):
         with pytest.raises(DatabaseError, match=words) as caught:
-            await ask(url(secure.port, host=host), files)
+            await read_cipher(url(secure.port, host=host), files)
         # An outage, not a permanent error: the certificate may be renewed in the meantime.
         assert outages.is_outage(caught.value)
         assert "the database cannot be used" in str(outages.describe(caught.value))
 
 
 async def test_plaintext_is_refused_by_server_and_client(
-    secure: MariaDB, mariadb: MariaDB, directory: Path, ask: Ask
+    secure: MariaDB, mariadb: MariaDB, directory: Path, read_cipher: ReadCipher
 ) -> None:
     with pytest.raises(DatabaseError, match=r"Access denied|insecure"):
-        await ask(url(secure.port), None)
+        await read_cipher(url(secure.port), None)
     # The password is not sent in the clear to a server, or to an attacker in its place, that offers no TLS.
     with pytest.raises(DatabaseError, match="offers no TLS"):
-        await ask(url(mariadb.port, "root"), trust(directory))
+        await read_cipher(url(mariadb.port, "root"), trust(directory))
 
 
-async def test_no_statement_is_visible_on_the_wire_over_tls(secure: MariaDB, directory: Path, ask: Ask) -> None:
+async def test_no_statement_is_visible_on_the_wire_over_tls(
+    secure: MariaDB, directory: Path, read_cipher: ReadCipher
+) -> None:
     proxy = Proxy("127.0.0.1", secure.port)
     await proxy.start()
     seen = proxy.record()

@@ -65,10 +65,10 @@ async def addresses(server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     made = Addresses(old, new)
     resolve = socket.getaddrinfo
 
-    def answer(host: Any, *arguments: Any, **named: Any) -> Any:
+    def resolve_current(host: Any, *arguments: Any, **named: Any) -> Any:
         return resolve(made.current if host == NAME else host, *arguments, **named)
 
-    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_current)
     yield made
     await old.stop()
     await new.stop()

@@ -223,7 +223,7 @@ async def test_writes_wait_until_a_refusing_server_recovers(
 
 
 async def test_a_transaction_with_a_killed_query_is_retried(server: MariaDB, guest: Database) -> None:
-    asked = asyncio.Event()
+    sent = asyncio.Event()
     tries = 0
 
     async def work(connection: AsyncConnection) -> None:
@@ -234,14 +234,14 @@ async def test_a_transaction_with_a_killed_query_is_retried(server: MariaDB, gue
             sleeping = asyncio.ensure_future(connection.execute(sa.text("SELECT SLEEP(30) FROM test_things")))
             await asyncio.sleep(0)
             await asyncio.to_thread(kill_when_asleep, server, number)
-            asked.set()
+            sent.set()
             await sleeping
         await connection.execute(things.update().values(value="done"))
 
     await insert(guest, "a")
     async with asyncio.timeout(30):
         await guest.persist(work)
-    assert (tries, asked.is_set()) == (2, True)
+    assert (tries, sent.is_set()) == (2, True)
     assert await stored(guest) == {"a": "done"}
 
 
@@ -301,12 +301,12 @@ async def test_a_hanging_server_delays_no_call_beyond_the_deadline(
     await hang()
     started = loop.time()
 
-    async def ask() -> None:
+    async def read() -> None:
         async with patient.reading() as connection:
             await connection.execute(sa.text("SELECT 1"))
 
     # More calls than connections: those that wait for a connection wait no longer than those that have one.
-    results = await asyncio.gather(*(ask() for _ in range(8)), return_exceptions=True)
+    results = await asyncio.gather(*(read() for _ in range(8)), return_exceptions=True)
     assert [type(result) for result in results] == [outages.DatabaseTimeout] * 2 + [outages.PoolExhausted] * 6
     assert 5.9 < loop.time() - started < 11.0
     started = loop.time()
@@ -329,14 +329,14 @@ async def test_concurrent_health_checks_share_one_query(database_factory: Databa
     settings = (await database_factory("business")).settings
     for probe_seconds, requests in ((60.0, 1), (0.0, 2)):
         database = Database(settings, "business", probe_seconds=probe_seconds)
-        asked: list[str] = []
+        sent: list[str] = []
 
-        def note(connection: sa.Connection, cursor: Any, statement: str, *_: Any, asked: list[str] = asked) -> None:
+        def note(connection: sa.Connection, cursor: Any, statement: str, *_: Any, sent: list[str] = sent) -> None:
             if "version_num" in statement:
-                asked.append(statement)
+                sent.append(statement)
 
         sa.event.listen(database.engine.sync_engine, "before_cursor_execute", note)
         assert await asyncio.gather(*(database.is_alive() for _ in range(20))) == [True] * 20
         assert await database.is_alive()
-        assert len(asked) == requests
+        assert len(sent) == requests
         await database.close()

@@ -90,7 +90,7 @@ async def test_a_write_that_got_no_connection_does_not_count_against_the_databas
 async def test_a_waiting_caller_gets_the_next_free_connection(busy: Database) -> None:
     held, release = asyncio.Barrier(3), asyncio.Event()
 
-    async def ask() -> int:
+    async def read() -> int:
         async with busy.reading() as connection:
             return int((await connection.execute(sa.text("SELECT 1"))).scalar_one())
 
@@ -98,7 +98,7 @@ async def test_a_waiting_caller_gets_the_next_free_connection(busy: Database) ->
         for _ in range(2):
             group.create_task(hold(busy, held, release))
         await held.wait()
-        pending = [group.create_task(ask()) for _ in range(10)]
+        pending = [group.create_task(read()) for _ in range(10)]
         await asyncio.sleep(0)
         cancelled = pending.pop(0)
         cancelled.cancel()

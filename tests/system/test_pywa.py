@@ -247,10 +247,10 @@ async def test_a_reply_is_received_marked_quoted_and_reacted_to(business: Busine
     assert (reply.metadata.phone_number_id, reply.type) == (IDS.phone_number_id, others.MessageType.TEXT)
     assert (await business.call(wa.mark_message_as_read, reply.id)).success
     assert (await business.call(wa.indicate_typing, reply.id)).success
-    answer = await business.call(wa.send_message, ECHO, "Thanks", reply_to_message_id=reply.id)
+    own_reply = await business.call(wa.send_message, ECHO, "Thanks", reply_to_message_id=reply.id)
     reaction = await business.call(wa.send_reaction, ECHO, "\U0001f44d", reply.id)
     removed = await business.call(wa.remove_reaction, ECHO, reply.id)
-    wanted = (sent.id, answer.id, reaction.id, removed.id)
+    wanted = (sent.id, own_reply.id, reaction.id, removed.id)
     await found.until(lambda: all("sent" in found.statuses[one] for one in wanted))
 
 

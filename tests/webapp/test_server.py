@@ -78,7 +78,7 @@ async def test_endless_trailers_after_a_response_close_the_connection(api: Serve
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
 
 
-def asking_for_http_2(api: Served, framing: bytes, request: bytes = b"POST /v1/messages") -> bytes:
+def http_2_upgrade_request(api: Served, framing: bytes, request: bytes = b"POST /v1/messages") -> bytes:
     authorization = api.http.headers["Authorization"].encode()
     return request + b" HTTP/1.1\r\nHost: x\r\n" + UPGRADE + framing + b"Authorization: " + authorization + b"\r\n\r\n"
 
@@ -90,7 +90,7 @@ async def test_an_http_2_upgrade_request_is_served_over_http_1(
 ) -> None:
     content = json.dumps(body("message_text")).encode()
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(content)
-    sent = asking_for_http_2(api, framing) + (
+    sent = http_2_upgrade_request(api, framing) + (
         b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content) if chunked else content
     )
     size = -(-len(sent) // pieces)
@@ -104,7 +104,7 @@ async def test_an_http_2_upgrade_request_is_served_over_http_1(
                 await asyncio.sleep(0)
             status, _, payload = await raw.read_response(reader)
             assert status == 201, payload
-        writer.write(asking_for_http_2(api, b"", b"GET /v1/health") * 2)
+        writer.write(http_2_upgrade_request(api, b"", b"GET /v1/health") * 2)
         for _ in range(2):
             assert (await raw.read_response(reader))[0] == 200
     writer.close()
@@ -117,7 +117,7 @@ async def test_the_body_of_an_http_2_upgrade_request_is_not_parsed_as_a_request(
     content = json.dumps(body("message_text")).encode()
     inner = b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\nAuthorization: " % len(content)
     inner += api.http.headers["Authorization"].encode() + b"\r\n\r\n" + content
-    outer = asking_for_http_2(api, b"Content-Length: %d\r\n" % len(inner))
+    outer = http_2_upgrade_request(api, b"Content-Length: %d\r\n" % len(inner))
     assert (await raw.exchange(api.port, outer + inner))[0] == 400
     assert not coreapp.requested(core.AcceptMessage)
 
