@@ -90,7 +90,7 @@ def every_package(locks: Iterable[Path]) -> list[Package]:
 # --- vulnerabilities ---
 
 
-def asked_of_service(locks: Sequence[Path]) -> list[dict[str, Any]]:
+def sent_to_service(locks: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the vulnerability service's data on the locked packages; empty when it cannot be reached."""
     command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--format", "json"]
     command += ["--progress-spinner", "off", "--timeout", "10"]
@@ -122,13 +122,13 @@ def flaws_of(packages: Iterable[Package], advisories: Mapping[str, Any]) -> Iter
 def audit(locks: Sequence[Path], snapshot: Path = SNAPSHOT, reported: Path = REPORTED) -> int:
     """Query the service; when it cannot be reached, use the project's files and print their dates."""
     print("asking for known vulnerabilities ...", flush=True)
-    if asked := asked_of_service(locks):
+    if sent := sent_to_service(locks):
         found = [
             f"{package['name']} {package['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions'])}"
-            for package in asked
+            for package in sent
             for flaw in package["vulns"]
         ]
-        print(f"{len(asked)} packages asked for")
+        print(f"{len(sent)} packages asked for")
     else:
         advisories = json.loads(snapshot.read_text(encoding="utf-8"))
         covered = [lock for lock in locks if lock.name in advisories["locks"]]

@@ -92,8 +92,8 @@ def test_nested_templates_match_the_parameters_and_outputs_main_uses(name: str) 
     assert given <= nested["Parameters"].keys()
     assert nested["Parameters"].keys() - given <= defaults
     text = (CLOUD / "main.yaml").read_text(encoding="utf-8")
-    asked = re.findall(rf"!GetAtt {name.capitalize()}\.Outputs\.(\w+)", text)
-    assert set(asked) <= nested["Outputs"].keys()
+    names = re.findall(rf"!GetAtt {name.capitalize()}\.Outputs\.(\w+)", text)
+    assert set(names) <= nested["Outputs"].keys()
 
 
 def test_the_kubernetes_secret_has_every_key_the_manifests_reference() -> None:

@@ -40,7 +40,7 @@ def supply_chain() -> Any:
 
 @pytest.fixture
 def unreachable(supply_chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supply_chain, "asked_of_service", lambda locks: [])
+    monkeypatch.setattr(supply_chain, "sent_to_service", lambda locks: [])
 
 
 def test_every_locked_package_has_a_version_and_hashes(supply_chain: Any) -> None:

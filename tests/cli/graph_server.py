@@ -22,7 +22,7 @@ class Graph(http.server.ThreadingHTTPServer):
             "phone_numbers": (200, {"data": [{"id": P}]}),
             "subscribed_apps": (200, {"data": [{"whatsapp_business_api_data": {"id": "1"}}]}),
         }
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.date = ""  # value of the header; empty for the present time
 
     @property
@@ -34,7 +34,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Graph
 
     def do_GET(self) -> None:
-        self.server.asked.append(f"{self.path} {self.headers['Authorization']}")
+        self.server.requests.append(f"{self.path} {self.headers['Authorization']}")
         status, body = self.server.responses[self.path.partition("?")[0].rpartition("/")[2]]
         content = json.dumps(body).encode()
         self.send_response_only(status)

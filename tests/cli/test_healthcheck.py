@@ -18,7 +18,7 @@ from tests.authority import Authority
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.requests.append(self.path)  # type: ignore[attr-defined]
         self.send_response(self.server.status)  # type: ignore[attr-defined]
         self.end_headers()
         self.wfile.write(b"said so")
@@ -30,7 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[http.server.ThreadingHTTPServer]:
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.asked, made.status = [], 200  # type: ignore[attr-defined]
+    made.requests, made.status = [], 200  # type: ignore[attr-defined]
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()

@@ -66,8 +66,8 @@ def test_a_number_is_switched_shown_and_switched_back(graph: Graph, data: dict[s
     # Neither the command nor the database shows a secret.
     assert "T0KEN" not in shown + done.stdout
     assert b"T0KEN" not in (tmp_path / "business.db").read_bytes()
-    assert graph.asked[0].endswith(" Bearer T0KEN")
-    assert "appsecret_proof=" in graph.asked[0]
+    assert graph.requests[0].endswith(" Bearer T0KEN")
+    assert "appsecret_proof=" in graph.requests[0]
 
     back = run("number", "upstream", NUMBER, "network", **data)
     assert back.stdout == f"{NUMBER} sends through the network\n"
@@ -86,7 +86,7 @@ def test_what_is_not_given_stays(graph: Graph, data: dict[str, str], tmp_path: P
     )
     assert done.returncode == 0, done.stderr
     assert rows(tmp_path) == [(NUMBER, P, W, 1000)]
-    assert graph.asked[-1].endswith(" Bearer NEW")
+    assert graph.requests[-1].endswith(" Bearer NEW")
     callback = re.compile(r"^(?:callback|verify token).*$", re.MULTILINE)
     assert callback.findall(done.stdout) == callback.findall(before)
 

@@ -136,5 +136,5 @@ def test_an_unknown_role_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_password_has_an_owner() -> None:
-    asked = {password for role in ROLES.values() for password in role.passwords.values()}
-    assert asked == set(provision._PASSWORDS)
+    expected = {password for role in ROLES.values() for password in role.passwords.values()}
+    assert expected == set(provision._PASSWORDS)

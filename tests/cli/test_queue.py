@@ -114,7 +114,7 @@ class Coreapp:
     """Owner of a shard, in a separate thread. It reports that it has deleted all but one of the named messages."""
 
     def __init__(self) -> None:
-        self.asked: list[core.PurgeJobs] = []
+        self.requests: list[core.PurgeJobs] = []
         self.address = ""
         self._loop = asyncio.new_event_loop()
         self._listening = threading.Event()
@@ -138,7 +138,7 @@ class Coreapp:
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, core.PurgeJobs):
-            self.asked.append(frame)
+            self.requests.append(frame)
             connection.send(core.Purged(frame.n, len(frame.ids) - 1, 1))
         else:
             connection.send(core.Done(frame.n))
@@ -238,10 +238,10 @@ def test_messages_are_deleted_by_the_shard_owner_which_reports_those_kept(tool: 
     assert tool("purge-jobs", "--yes", "--shard", "0") == (
         "1 messages are deleted and fail; 1 were sent, have changed or are not messages, and stay\n"
     )
-    asked = coreapp.asked[0]
-    assert (asked.ids, asked.shard, asked.choice, asked.statuses) == (["a3", "b3"], 0, "shard 0", [])
+    request = coreapp.requests[0]
+    assert (request.ids, request.shard, request.choice, request.statuses) == (["a3", "b3"], 0, "shard 0", [])
     assert json.loads(tool("purge-jobs", "--yes", "--json", "--status", "encrypted")) == {"purged": 0, "changed": 1}
-    assert (coreapp.asked[1].ids, coreapp.asked[1].statuses) == (["b3"], ["encrypted"])
+    assert (coreapp.requests[1].ids, coreapp.requests[1].statuses) == (["b3"], ["encrypted"])
     assert json.loads(tool("purge-jobs", "--yes", "--json", "--recipient", "1")) == {"purged": 0, "changed": 0}
     assert tool("purge-jobs", "--yes", "--since", "1s", "--recipient", ANN).startswith("no jobs are since ")
 
@@ -257,7 +257,7 @@ def test_deleting_messages_needs_a_choice_and_a_typed_number(
     monkeypatch.setattr("builtins.input", lambda prompt: "1")
     with pytest.raises(guard.CommandFailure, match="nothing was deleted"):
         tool("purge-jobs", "--shard", "0")
-    assert coreapp.asked == []
+    assert coreapp.requests == []
     monkeypatch.setattr("builtins.input", lambda prompt: "2")
     assert "1 messages are deleted and fail" in tool("purge-jobs", "--shard", "0")
 
@@ -344,17 +344,17 @@ def test_a_purge_needs_its_number_to_be_typed(tool: Tool, monkeypatch: pytest.Mo
     with pytest.raises(guard.CommandFailure, match="2 callbacks would be deleted: confirm with --yes"):
         tool("purge")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    asked: list[str] = []
+    request: list[str] = []
 
     def answer(words: str) -> Callable[[str], str]:
-        return lambda prompt: asked.append(prompt) or words  # type: ignore[func-returns-value]
+        return lambda prompt: request.append(prompt) or words  # type: ignore[func-returns-value]
 
     monkeypatch.setattr("builtins.input", answer("y"))
     with pytest.raises(guard.CommandFailure, match="nothing was deleted"):
         tool("purge")
     monkeypatch.setattr("builtins.input", answer("2"))
     assert tool("purge").splitlines()[-1] == "2 callbacks are deleted"
-    assert asked == ["Type 2 to delete them: "] * 2
+    assert request == ["Type 2 to delete them: "] * 2
 
 
 def test_callbacks_replayed_during_the_confirmation_of_a_purge_are_kept(
@@ -473,7 +473,7 @@ def test_an_id_of_the_quarantine_is_refused_rather_than_selecting_every_row(
 ) -> None:
     with pytest.raises(guard.CommandFailure, match="--id"):
         tool(action, "--id", "a3", *(["--yes"] if action.startswith("purge") else []))
-    assert coreapp.asked == []
+    assert coreapp.requests == []
 
 
 @pytest.mark.parametrize("option", [("--shard", "7"), ("--event", "evt_1")])

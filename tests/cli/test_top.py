@@ -256,13 +256,13 @@ def test_the_view_is_drawn_in_a_terminal_until_q(words: Sequence[str]) -> None:
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as view:
         os.close(slave)
         seen = b""
-        asked = False
+        requested = False
         # The read fails with an error when the other end is closed.
         with contextlib.suppress(OSError):
             while part := os.read(master, 4096):
                 seen += part
-                if not asked and b"by cpu" in seen and b"LATENCY" in seen:
-                    asked = True
+                if not requested and b"by cpu" in seen and b"LATENCY" in seen:
+                    requested = True
                     os.write(master, b"sq")
         os.close(master)
     assert (view.returncode, b"away" in seen) == (0, True), seen.decode(errors="replace")

@@ -44,7 +44,7 @@ class Installation:
     """Another installation, which records the requests that it gets."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.times: list[float] = []
         self.hold = asyncio.Event()  # responses wait for it
         self.hold.set()
@@ -60,7 +60,7 @@ class Installation:
 
     async def take(self, request: web.Request) -> web.Response:
         assert request.headers["Authorization"] == "Bearer a token"
-        self.asked.append((request.path, await request.json()))
+        self.requests.append((request.path, await request.json()))
         self.times.append(asyncio.get_running_loop().time())
         await self.hold.wait()
         return web.json_response({}, status=201)
@@ -131,7 +131,7 @@ async def test_a_replay_keeps_the_recorded_intervals_divided_by_its_speed(instal
     # Never before its time.
     assert second - first > 0.05
     assert third - second > 0.1
-    assert [body["to"] for _, body in installation.asked] == ["15550110000", "15550110001", "15550110002"]
+    assert [body["to"] for _, body in installation.requests] == ["15550110000", "15550110001", "15550110002"]
 
 
 async def test_a_replay_that_is_behind_its_times_stops_when_asked_to(installation: Installation) -> None:
@@ -176,11 +176,11 @@ async def test_a_tee_copies_whole_conversations_and_replaces_their_numbers(
         for _ in range(3):
             for index in range(100):
                 tee.take(copied(text(f"{49176000000 + index}")))
-    counts = Counter(body["to"] for _, body in installation.asked)
+    counts = Counter(body["to"] for _, body in installation.requests)
     assert set(counts.values()) == {3}
     assert 20 < len(counts) < 80
     assert all(number.startswith("1555011") for number in counts)
-    assert {body["text"]["body"] == SECRET for _, body in installation.asked} == {with_contents}
+    assert {body["text"]["body"] == SECRET for _, body in installation.requests} == {with_contents}
 
 
 def test_an_invalid_recording_raises_decodeerror(tmp_path: Path) -> None:

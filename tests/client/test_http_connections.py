@@ -104,18 +104,18 @@ async def test_bytes_after_a_response_are_not_read_as_the_next_response() -> Non
 
 
 async def test_a_call_that_may_have_taken_effect_is_not_repeated() -> None:
-    asked = 0
+    requests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
+        nonlocal requests
         await reader.readuntil(b"\r\n\r\n")
-        asked += 1
+        requests += 1
 
     async with Server(serve).running() as api:
         with pytest.raises(errors.NetworkUnavailable) as raised:
             await api.block(unregistered_device(), BEN)
     assert type(raised.value) is errors.NetworkUnavailable
-    assert asked == 1
+    assert requests == 1
 
 
 async def test_a_refusal_during_an_upload_stops_the_upload() -> None:

@@ -104,8 +104,8 @@ async def as_proxy(server: Server, directory: Path, host: str) -> AsyncIterator[
     context, authority = _certified(directory, host)
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = await reader.readuntil(b"\r\n\r\n")
-        assert asked.startswith(f"CONNECT {host}:443 ".encode()), asked
+        request_head = await reader.readuntil(b"\r\n\r\n")
+        assert request_head.startswith(f"CONNECT {host}:443 ".encode()), request_head
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await writer.start_tls(context)
         await _bridge(server, reader, writer)

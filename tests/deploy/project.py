@@ -37,8 +37,8 @@ class Project:
             name = next(
                 name for name, service in waiting.items() if not waiting.keys() & service.get("depends_on", {}).keys()
             )
-            for dependency, asked in waiting.pop(name).get("depends_on", {}).items():
-                self._wait_for(dependency, asked["condition"])
+            for dependency, condition in waiting.pop(name).get("depends_on", {}).items():
+                self._wait_for(dependency, condition["condition"])
             self.add(name)
         met = [name for name, service in services.items() if "default" in service.get("networks", ("default",))]
         self._wait_known(set(met) & set(self._running()))

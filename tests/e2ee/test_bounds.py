@@ -276,10 +276,10 @@ def test_an_invalid_message_costs_little_when_the_budget_is_exhausted(version: i
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
 def test_only_long_jumps_and_untried_sessions_consume_the_budget(version: int) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def noted(steps: int) -> bool:
-        asked.append(steps)
+        requested.append(steps)
         return True
 
     _, bobs, sessions = staged(version, 3)
@@ -289,14 +289,14 @@ def test_only_long_jumps_and_untried_sessions_consume_the_budget(version: int) -
         sessions[-1].encrypt(b"lost")
     for kind, body in (sessions[-1].encrypt(b"after"), late, sessions[0].encrypt(b"archived")):
         assert bobs.decrypt(kind, body, noted)
-    assert asked == []
+    assert requested == []
     jump(sessions[0], 1_000)
     assert bobs.decrypt(*sessions[0].encrypt(b"far"), noted) == b"far"
-    assert asked == [1_000] * (2 if version == 4 else 1)
-    asked.clear()
+    assert requested == [1_000] * (2 if version == 4 else 1)
+    requested.clear()
     with pytest.raises(e2ee.InvalidMessage):
         bobs.decrypt(e2ee.MESSAGE, garbage(version, curve.KeyPair.generate().public, 0, 1_100), noted)
-    assert asked.count(work.ARCHIVED_STEPS) == 2
+    assert requested.count(work.ARCHIVED_STEPS) == 2
 
 
 def test_a_long_jump_in_a_group_needs_the_budget() -> None:

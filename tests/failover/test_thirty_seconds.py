@@ -39,11 +39,11 @@ HANG, TURN, RETURN, RECOVERY = 5.0, 10.0, 15.0, 30.0
 # Seconds after a stop of the database in which a Coreapp takes messages, which then wait behind the commit that hangs.
 # Each of them may be committed when the database is back, so its outcome is unknown.
 UNNOTICED = 2.0
-LOOK = 0.25
+POLL_SECONDS = 0.25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Response to one request."""
 
     what: str
@@ -62,12 +62,12 @@ class Watch:
         self._tasks: list[asyncio.Task[None]] = []
         # By URL: (time of the request, whether it was ready), in order.
         self._ready: dict[str, list[tuple[float, bool]]] = collections.defaultdict(list)
-        self.answers: list[Answer] = []
+        self.responses: list[Response] = []
 
     async def __aenter__(self) -> Watch:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
         for number, url in enumerate([*self._webapps, *self._nodes]):
-            self._tasks.append(asyncio.create_task(self._look(url, is_webapp=number < len(self._webapps))))
+            self._tasks.append(asyncio.create_task(self._poll(url, is_webapp=number < len(self._webapps))))
         self._tasks.append(asyncio.create_task(self._check()))
         return self
 
@@ -81,7 +81,7 @@ class Watch:
         """Wait until every process has been ready at a time after `since`."""
         async with asyncio.timeout(RETURN + 30):
             while not all(at > since and ready for at, ready in self._latest()):  # noqa: ASYNC110 (they are asked)
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(POLL_SECONDS)
 
     def _latest(self) -> Sequence[tuple[float, bool]]:
         return [self._ready[url][-1] for url in (*self._webapps, *self._nodes)]
@@ -105,8 +105,8 @@ class Watch:
     def _first(self, urls: Sequence[str], since: float, *, ready: bool) -> Sequence[float]:
         found = []
         for url in urls:
-            looks = [at for at, was_ready in self._ready[url] if at >= since and was_ready == ready]
-            found += looks[:1]
+            polls = [at for at, was_ready in self._ready[url] if at >= since and was_ready == ready]
+            found += polls[:1]
         return [at - since for at in found]
 
     def _last(self, urls: Sequence[str], since: float) -> Sequence[float]:
@@ -116,15 +116,15 @@ class Watch:
             found += [at - since for at, was_ready in self._ready[url] if was_ready and at > max(away, since)][:1]
         return found
 
-    async def _look(self, url: str, *, is_webapp: bool) -> None:
+    async def _poll(self, url: str, *, is_webapp: bool) -> None:
         while True:
             wall, started = time.time(), time.perf_counter()
             status = await self._request("GET", url + "/health/ready")
             took = time.perf_counter() - started
             self._ready[url].append((wall + took, status == 200))
             if is_webapp:
-                self.answers.append(Answer("readiness", status, wall, took))
-            await asyncio.sleep(LOOK)
+                self.responses.append(Response("readiness", status, wall, took))
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _check(self) -> None:
         """Check known contacts and a new one, at the Webapps in round robin."""
@@ -138,7 +138,7 @@ class Watch:
         body = {"blocking": "wait", "contacts": contacts}
         wall, started = time.time(), time.perf_counter()
         status = await self._request("POST", self._webapps[count % len(self._webapps)] + "/v1/contacts", body)
-        self.answers.append(Answer("contacts", status, wall, time.perf_counter() - started))
+        self.responses.append(Response("contacts", status, wall, time.perf_counter() - started))
 
     async def _request(self, method: str, url: str, body: object = None) -> int | None:
         headers = {"Authorization": f"Bearer {self._token}"}
@@ -233,29 +233,29 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     watch = outage.watch
     assert watch is not None
     (stopped,) = phase.troubles
-    messages = [Answer("message", sent.request.status, sent.started, sent.took) for sent in phase.sent]
-    answers = [*messages, *watch.answers]
+    messages = [Response("message", sent.request.status, sent.started, sent.took) for sent in phase.sent]
+    responses = [*messages, *watch.responses]
     problems = []
-    slack = SLOWER * max(response.took for response in answers if response.started + response.took < stopped)
+    slack = SLOWER * max(response.took for response in responses if response.started + response.took < stopped)
     hang = HANG + slack
-    slowest = max(answers, key=lambda response: response.took)
+    slowest = max(responses, key=lambda response: response.took)
     if slowest.took >= hang:
-        late = sum(response.took >= hang for response in answers)
+        late = sum(response.took >= hang for response in responses)
         problems.append(
             f"{late} answers took {hang:.1f} s or longer, of {slowest.what} {slowest.took:.2f} s"
             f" (status {slowest.status}, {slowest.started - stopped:+.1f} s)"
         )
-    for response in answers:
+    for response in responses:
         if response.status == 500 and not (outage.doubtful and _is_doubtful(response, stopped, slack)):
             problems.append(f"{response.what}: 500 at {response.started - stopped:+.1f} s after {response.took:.1f} s")
-    strange = [a for a in answers if a.status is None or not (a.status < 300 or a.status in (429, 500, 503))]
+    strange = [a for a in responses if a.status is None or not (a.status < 300 or a.status in (429, 500, 503))]
     problems += [f"{response.what}: {response.status} at {response.started - stopped:+.1f} s" for response in strange]
     problems += _judge_readiness(outage, watch, stopped, slack)
     recovery = recovery_seconds(phase, scene)
     # Time for a message sent after the start of the outage, so it includes the outage itself.
     if recovery is None or recovery > AWAY + RECOVERY + SLOWER * usual_seconds(phase, scene):
         problems.append(f"recovery after {recovery} s")
-    contacts = [response for response in watch.answers if response.what == "contacts"]
+    contacts = [response for response in watch.responses if response.what == "contacts"]
     row = [
         outage.what,
         *_counts(messages, (201, 503, 429, 500)),
@@ -270,7 +270,7 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     return Finding(row, [f"{outage.what}: {problem}" for problem in problems[:12]])
 
 
-def _is_doubtful(response: Answer, stopped: float, slack: float) -> bool:
+def _is_doubtful(response: Response, stopped: float, slack: float) -> bool:
     """Return whether the outcome of a request is unknown: a message whose hand-over to its Coreapp was under way.
 
     slack: seconds that this machine needs for a request without an outage, at most.
@@ -295,9 +295,9 @@ def _judge_readiness(outage: Outage, watch: Watch, stopped: float, slack: float)
         yield f"readiness of network nodes returned after {returned} s"
 
 
-def _counts(answers: Sequence[Answer], statuses: Sequence[int]) -> Sequence[str]:
-    found = collections.Counter(response.status for response in answers)
-    return [str(len(answers)), *[str(found[status]) for status in statuses]]
+def _counts(responses: Sequence[Response], statuses: Sequence[int]) -> Sequence[str]:
+    found = collections.Counter(response.status for response in responses)
+    return [str(len(responses)), *[str(found[status]) for status in statuses]]
 
 
 def _longest(seconds: Sequence[float]) -> str:

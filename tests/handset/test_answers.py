@@ -29,7 +29,7 @@ FILE = {
 }
 
 
-def asked(kind: str, inside: Any) -> Content | None:
+def requested(kind: str, inside: Any) -> Content | None:
     """Return the robot's reply to a content."""
     text = inside["body"] if kind == "text" else ""
     raw = "" if kind == "text" else json.dumps({"type": kind, kind: inside})
@@ -65,15 +65,15 @@ def posted(answer: Content | None) -> dict[str, Any]:
     ],
 )
 def test_the_requested_type_reaches_the_webhook(word: str, kind: str) -> None:
-    assert posted(asked("text", {"body": word}))["type"] == kind
+    assert posted(requested("text", {"body": word}))["type"] == kind
 
 
 def test_keywords_add_a_context_referral_or_system_part_to_the_reply() -> None:
-    assert posted(asked("text", {"body": "reply"}))["context"] == {"id": "gBEG1", "from": PEER}
-    assert posted(asked("text", {"body": "forwarded"}))["context"] == {"forwarded": True}
-    assert posted(asked("text", {"body": "product"}))["context"]["referred_product"]["catalog_id"] == "c1"
-    assert posted(asked("text", {"body": "referral"}))["referral"]["source_type"] == "ad"
-    assert posted(asked("text", {"body": "system"}))["system"]["new_wa_id"] == number_of(Behaviour.READS, 7)
+    assert posted(requested("text", {"body": "reply"}))["context"] == {"id": "gBEG1", "from": PEER}
+    assert posted(requested("text", {"body": "forwarded"}))["context"] == {"forwarded": True}
+    assert posted(requested("text", {"body": "product"}))["context"]["referred_product"]["catalog_id"] == "c1"
+    assert posted(requested("text", {"body": "referral"}))["referral"]["source_type"] == "ad"
+    assert posted(requested("text", {"body": "system"}))["system"]["new_wa_id"] == number_of(Behaviour.READS, 7)
 
 
 @pytest.mark.parametrize(
@@ -97,25 +97,25 @@ def test_keywords_add_a_context_referral_or_system_part_to_the_reply() -> None:
     ],
 )
 def test_the_first_choice_is_selected(kind: str, inside: Any, expected: Any) -> None:
-    found = posted(asked(kind, inside))
+    found = posted(requested(kind, inside))
     assert found[found["type"]] == expected
     assert found["context"] == {"id": "gBEG1", "from": PEER}
 
 
 @pytest.mark.parametrize("kind", media_objects.KINDS)
 def test_a_file_is_returned_with_the_same_pointer(kind: str) -> None:
-    answer = asked(kind, FILE)
+    answer = requested(kind, FILE)
     assert posted(answer)["type"] == kind
     assert answer is not None
     assert pointers.find(kind, json.dumps(answer)) == pointers.find(kind, json.dumps({kind: FILE}))
 
 
 def test_opus_audio_is_returned_as_a_voice_message() -> None:
-    assert posted(asked("audio", FILE | {"mime_type": "audio/ogg; codecs=opus"}))["type"] == "voice"
-    assert posted(asked("audio", FILE | {"mime_type": "audio/mpeg"}))["type"] == "audio"
+    assert posted(requested("audio", FILE | {"mime_type": "audio/ogg; codecs=opus"}))["type"] == "voice"
+    assert posted(requested("audio", FILE | {"mime_type": "audio/mpeg"}))["type"] == "audio"
 
 
 @given(st.sampled_from(["text", "interactive", "image", "template", "x"]), st.text())
 def test_a_message_without_a_request_gets_no_reply(kind: str, raw: str) -> None:
     assert behaviours.find(NUMBER, PEER, "m", kind, "", raw) is None
-    assert asked("text", {"body": "hello location"}) is None
+    assert requested("text", {"body": "hello location"}) is None

@@ -303,8 +303,8 @@ async def test_the_terminal_shows_and_saves_pictures(live_network: LiveNetwork, 
         inside = picture["image"] | {"caption": None}
         header = {"type": "image", "image": inside}
         action = {"buttons": [{"type": "reply", "reply": {"id": "y", "title": "Yes"}}]}
-        asked = {"type": "button", "header": header, "body": {"text": "This one?"}, "action": action}
-        await sender.fleet.send_content(BUSINESS, ADA, {"type": "interactive", "interactive": asked})
+        requested = {"type": "button", "header": header, "body": {"text": "This one?"}, "action": action}
+        await sender.fleet.send_content(BUSINESS, ADA, {"type": "interactive", "interactive": requested})
         shown = await ada.until("This one")
         assert f"[image] {name}, image/png (2.1 kB)\n  | This one?" in shown
         assert shown.endswith("(/pick N answers)\n  | (/save 2 saves it)")

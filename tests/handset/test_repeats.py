@@ -206,9 +206,9 @@ async def test_undecryptable_messages_cause_few_sessions_and_bounded_retry_reque
         assert [message.text for message in world.phone.shown] == ["hello", "good"]
         assert len(sent(world, wire.PREKEY)) <= 3
         envelopes = await world.outbox()
-        asked = [ref for send in sent(world, wire.RETRY) for ref in send.refs]
-        asked += [ref for envelope in envelopes if envelope.kind == wire.RETRY for ref in envelope.refs]
-        assert len(set(asked)) <= message_store.MAX_ASKED
+        requested = [ref for send in sent(world, wire.RETRY) for ref in send.refs]
+        requested += [ref for envelope in envelopes if envelope.kind == wire.RETRY for ref in envelope.refs]
+        assert len(set(requested)) <= message_store.MAX_ASKED
 
 
 async def test_a_peer_that_lost_its_session_receives_the_message_on_a_new_one(tmp_path: Path) -> None:

@@ -101,11 +101,11 @@ async def test_a_response_s_head_and_body_are_sent_in_one_segment(server: Server
             assert segments_of(writer) == n
 
 
-@pytest.mark.parametrize("asked", [b"HEAD /", b"GET /nothing"])
-async def test_the_head_of_a_response_without_a_body_is_sent(server: Server, asked: bytes) -> None:
+@pytest.mark.parametrize("start", [b"HEAD /", b"GET /nothing"])
+async def test_the_head_of_a_response_without_a_body_is_sent(server: Server, start: bytes) -> None:
     async with connected(server) as (reader, writer):
         for _ in range(2):
-            writer.write(asked + b" HTTP/1.1\r\n\r\n")
+            writer.write(start + b" HTTP/1.1\r\n\r\n")
             assert await read_response(reader) == (200, b"")
 
 

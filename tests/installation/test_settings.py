@@ -94,13 +94,13 @@ def test_on_premises_variables_configure_mysql_and_hide_the_password(tmp_path: P
 def test_the_database_password_may_come_from_a_file(tmp_path: Path) -> None:
     kept = tmp_path / "password"
     kept.write_text("p@ss\n")
-    asked = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PASSWORD_FILE": str(kept)}
-    assert databases(tmp_path, **asked).business.url == "mysql+aiomysql://root:p%40ss@127.0.0.1:3306/tidings_business"
+    chosen = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PASSWORD_FILE": str(kept)}
+    assert databases(tmp_path, **chosen).business.url == "mysql+aiomysql://root:p%40ss@127.0.0.1:3306/tidings_business"
     with pytest.raises(SettingsError, match="WA_DB_PASSWORD and WA_DB_PASSWORD_FILE are both set"):
-        databases(tmp_path, **asked, WA_DB_PASSWORD="other")
+        databases(tmp_path, **chosen, WA_DB_PASSWORD="other")
     kept.unlink()
     with pytest.raises(SettingsError, match="WA_DB_PASSWORD_FILE: No such file or directory"):
-        databases(tmp_path, **asked)
+        databases(tmp_path, **chosen)
 
 
 def test_a_remote_database_requires_tls_unless_plaintext_is_allowed(tmp_path: Path) -> None:

@@ -277,10 +277,10 @@ def test_a_wrapped_key_names_its_master_key_and_opens_under_no_other() -> None:
             MasterKeys([one]).unwrap(1, damaged)
     with pytest.raises(e2ee.CorruptState):
         MasterKeys([one]).unwrap(2, wrapped)
-    asked: list[int] = []
-    late = MasterKeys([two], lambda: asked.append(1) or [one, two])  # type: ignore[func-returns-value]
+    loads: list[int] = []
+    late = MasterKeys([two], lambda: loads.append(1) or [one, two])  # type: ignore[func-returns-value]
     late.reload()
-    assert (late.unwrap(1, wrapped), late.current, asked) == (DATA_KEY, master_keys.key_id(one), [1])
+    assert (late.unwrap(1, wrapped), late.current, loads) == (DATA_KEY, master_keys.key_id(one), [1])
 
 
 def test_a_running_process_loads_a_new_settings_key() -> None:

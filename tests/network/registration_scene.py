@@ -19,7 +19,7 @@ DAY = 86_400
 # Limits on HTTP requests as such are not under test here.
 OPEN = UnauthenticatedSettings(connections=10_000, connections_each=10_000, rate=0, rate_each=0)
 
-Answer = tuple[int, dict[str, Any]]
+Response = tuple[int, dict[str, Any]]
 
 
 class Scene:
@@ -41,7 +41,7 @@ class Scene:
 
     async def post(
         self, host: str, path: str, body: Mapping[str, Any], *, token: str = "", forwarded: str = ""
-    ) -> Answer:
+    ) -> Response:
         """Send a request from a loopback address. forwarded: its `X-Forwarded-For`, empty for none."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if forwarded:
@@ -61,7 +61,7 @@ class Scene:
 
     async def register(
         self, host: str, number: str = ALICE, *, key: str = "", forwarded: str = "", **fields: Any
-    ) -> Answer:
+    ) -> Response:
         body = {**registration(number, prekeys=0, kyber=False), **fields}
         status, response = await self.post(host, "/v1/registrations", body, token=key, forwarded=forwarded)
         if status == 201:

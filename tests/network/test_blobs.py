@@ -422,22 +422,22 @@ async def test_concurrent_blobs_share_transactions_and_owners_are_counted_once(
     kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), settings(MIB))
     await kept.open()
     await kept.add(ALICE, chunks(100), 100)
-    asked: list[str] = []
+    calls: list[str] = []
     persist, query = database.persist, database.query
 
     def noted(name: str, call: Any) -> Any:
-        return lambda work, **more: asked.append(name) or call(work, **more)
+        return lambda work, **more: calls.append(name) or call(work, **more)
 
     monkeypatch.setattr(database, "persist", noted("persist", persist))
     monkeypatch.setattr(database, "query", noted("query", query))
     added = await asyncio.gather(*(kept.add(ALICE, chunks(100), 100) for _ in range(20)))
-    assert asked.count("query") == 0
-    assert asked.count("persist") < 20
-    asked.clear()
+    assert calls.count("query") == 0
+    assert calls.count("persist") < 20
+    calls.clear()
     for found in await asyncio.gather(*(kept.fetch(blob.id) for blob in added)):
         await found.file.close()
         assert found.head == bytes(100)
-    assert asked == ["query"]
+    assert calls == ["query"]
     assert kept.quota.stored == 2100
 
 

@@ -132,8 +132,8 @@ async def test_the_documented_client_recovers_an_unreadable_message_and_shows_it
         await writer.until(lambda w=writer, id=message_id: w.statuses.get(id) == ["delivered"])  # type: ignore[misc]
         (shown,) = forgetful.shown[before:]
         assert (shown[1], shown[2]["text"]["body"]) == (message_id, "Do you remember me?")
-        asked = [frame for arrow, frame in writer.frames if arrow == "←" and frame.get("kind") == "retry"]
-        assert [message_id] in [frame["refs"] for frame in asked]
+        requested = [frame for arrow, frame in writer.frames if arrow == "←" and frame.get("kind") == "retry"]
+        assert [message_id] in [frame["refs"] for frame in requested]
         # Further messages use the repaired session.
         await writer.write(number, "Good")
         await forgetful.until(lambda f=forgetful, n=before: len(f.shown) == n + 2)  # type: ignore[misc]

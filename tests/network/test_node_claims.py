@@ -31,7 +31,7 @@ class PlayedServer:
         self.releases: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.asked, self.released = asyncio.Event(), asyncio.Event()
+        self.entered, self.released = asyncio.Event(), asyncio.Event()
 
     def key(self, *words: str) -> str:
         return ":".join(words)
@@ -41,7 +41,7 @@ class PlayedServer:
             self.releases += [str(arguments[1]) for _, arguments in steps]
             self.released.set()
         else:
-            self.asked.set()
+            self.entered.set()
             await self.gate.wait()
             self.before()
             self.claims += [" ".join(map(str, arguments[1:6])) for _, arguments in steps]
@@ -91,7 +91,7 @@ async def test_a_login_cancelled_during_its_claim_leaves_no_claim() -> None:
     mine = a_presence(server)
     login = asyncio.create_task(mine.claim(ALICE, 0, device.WHOLE))
     async with asyncio.timeout(30):
-        await server.asked.wait()
+        await server.entered.wait()
         login.cancel()
         await asyncio.gather(login, return_exceptions=True)
         server.gate.set()
@@ -104,11 +104,11 @@ async def test_a_cancelled_login_returns_its_claim_to_the_attached_device() -> N
     server = PlayedServer()
     mine = a_presence(server)
     assert await mine.claim(ALICE, 0, device.WHOLE)
-    server.asked.clear()
+    server.entered.clear()
     server.gate.clear()
     login = asyncio.create_task(mine.claim(ALICE, 0, device.WHOLE))
     async with asyncio.timeout(30):
-        await server.asked.wait()
+        await server.entered.wait()
         login.cancel()
         server.gate.set()
         await server.released.wait()

@@ -53,12 +53,12 @@ class SlowMailboxes:
     """Mailboxes of all nodes. They store nothing until the gate is open."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.gate, self.asked = asyncio.Event(), asyncio.Event()
+        self.gate, self.entered = asyncio.Event(), asyncio.Event()
         change = SqlMailbox.change
 
         async def changed(store: SqlMailbox, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
             if stored:
-                self.asked.set()
+                self.entered.set()
                 await self.gate.wait()
             await change(store, stored, removed)
 
@@ -90,7 +90,7 @@ async def test_envelopes_do_not_overtake_one_that_another_node_did_not_accept(
     monkeypatch.setattr(Outbox, "_post", broken)
     async with asyncio.timeout(PATIENCE):
         alice.send(ALICE, BOB, "0")
-        await mailboxes.asked.wait()
+        await mailboxes.entered.wait()
         for id in "456":
             alice.send(ALICE, BOB, id)
         # The link works again, and other pairs use it.
@@ -156,7 +156,7 @@ async def test_envelopes_in_flight_at_a_device_move_precede_later_ones(
     monkeypatch.setattr(Exchange, "_deliver", delivered)
     async with asyncio.timeout(PATIENCE):
         bob = await network.connect(BOB, node=2)
-        await mailboxes.asked.wait()
+        await mailboxes.entered.wait()
         alice.send(ALICE, BOB, "1")
         await came.wait()
         # When these arrive, all announcements about the node that he is attached to now have taken effect.
@@ -172,10 +172,10 @@ class PlayedPresence:
     """Presence in which Bob is attached to the other node."""
 
     def __init__(self) -> None:
-        self.gate, self.asked = asyncio.Event(), asyncio.Event()
+        self.gate, self.entered = asyncio.Event(), asyncio.Event()
 
     async def find_all(self, numbers: Sequence[str]) -> dict[str, Claims]:
-        self.asked.set()
+        self.entered.set()
         await self.gate.wait()
         return {number: {0: Claim(0, 1, 0, 7, OTHER)} for number in numbers}
 

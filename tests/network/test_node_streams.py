@@ -307,11 +307,11 @@ def test_sequence_numbers_follow_the_redis_clock_with_minimal_correction() -> No
     clock = SharedClock(own)
 
     def beat(ahead: float, to: float, back: float) -> None:
-        asked = clock.start()
+        started = clock.start()
         own.advance(to)
         response = own.now() + ahead
         own.advance(back)
-        clock.learn(asked, response)
+        clock.learn(started, response)
 
     # Latency in one direction is no reason to suspect a clock that agrees.
     beat(0.0, 1.4, 0.0)

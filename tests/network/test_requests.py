@@ -23,8 +23,8 @@ async def test_a_check_returns_registered_numbers_in_the_requested_order(network
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice = await network.connect(ALICE)
-    asked = [CAROL, "15559999999", "", "junk", BOB, CAROL, "१५५५०००००००"]
-    checked = await alice.request(lambda n: device.Check(n, ALICE, asked))
+    requested = [CAROL, "15559999999", "", "junk", BOB, CAROL, "१५५५०००००००"]
+    checked = await alice.request(lambda n: device.Check(n, ALICE, requested))
     assert checked.registered == [CAROL, BOB]
 
 

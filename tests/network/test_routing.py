@@ -48,8 +48,8 @@ async def test_the_first_envelope_to_a_device_that_has_read_its_mailbox_needs_no
         alice.send(ALICE, BOB, "first")
         bob.ack(*await bob.deliveries(1))
         await alice.accepted(1)
-    asked = [statement for statement, _ in sent if "registrations" in statement or "envelopes" in statement]
-    assert asked == []
+    queries = [statement for statement, _ in sent if "registrations" in statement or "envelopes" in statement]
+    assert queries == []
 
 
 async def test_a_block_before_or_after_the_login_of_a_device_refuses_its_first_envelope(network: Network) -> None:

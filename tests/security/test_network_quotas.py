@@ -112,13 +112,13 @@ async def test_one_device_cannot_exhaust_the_one_time_pre_keys_of_others(
     tokens = await asyncio.to_thread(register, target, ATTACKER)
     await asyncio.to_thread(register, target, *TARGETS)
     attacker = await connect(target, ATTACKER, tokens[ATTACKER])
-    asked = handed_out = refused = 0
+    fetched = handed_out = refused = 0
     async with attack(
         "fetches of everybody's keys", on="network", others=("network",), memory=None, cpu=None
     ) as strike:
-        while asked < form.count(short=1000, long=90_000):
+        while fetched < form.count(short=1000, long=90_000):
             frame = await attacker.request(lambda n: device.Fetch(n, ATTACKER, TARGETS))
-            asked += len(TARGETS)
+            fetched += len(TARGETS)
             if isinstance(frame, device.Bundles):
                 handed_out += sum(bundle.prekey_id is not None for bundle in frame.bundles)
             else:
@@ -127,7 +127,7 @@ async def test_one_device_cannot_exhaust_the_one_time_pre_keys_of_others(
     strike.figure("one-time keys of each taken by one device", handed_out / len(TARGETS), 5, "keys")
     if form.long:
         allowed = 20_000 + 200 * strike.seconds
-        strike.figure("bundles for one device", asked - refused, allowed + len(TARGETS), "bundles")
+        strike.figure("bundles for one device", fetched - refused, allowed + len(TARGETS), "bundles")
     await attacker.close()
 
 

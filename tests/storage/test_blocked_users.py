@@ -26,9 +26,9 @@ async def test_a_user_is_blocked_once_and_by_one_number(database: Database) -> N
         await blocked_users.add(connection, [BlockedUser(ACCOUNT, "15550110000", 2)])
         assert await blocked_users.count(connection, ACCOUNT) == 5
         assert await blocked_users.list_all(connection, OTHER) == {"15550110009"}
-        asked = ["15550110000", "15550110009"]
-        assert await blocked_users.list_known(connection, ACCOUNT, asked) == {"15550110000"}
-        await blocked_users.remove(connection, ACCOUNT, asked)
+        requested = ["15550110000", "15550110009"]
+        assert await blocked_users.list_known(connection, ACCOUNT, requested) == {"15550110000"}
+        await blocked_users.remove(connection, ACCOUNT, requested)
         assert await blocked_users.list_all(connection, ACCOUNT) == {f"1555011000{n}" for n in range(1, 5)}
         assert await blocked_users.count(connection, OTHER) == 1
 

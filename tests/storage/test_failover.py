@@ -153,26 +153,26 @@ async def test_a_primary_that_becomes_read_only_loses_all_connections(
         waiting = asyncio.create_task(insert(database, "waits"))
         addresses.move()
         # Later reads go to the new address, though the old one would still respond.
-        asked = addresses.old.record()
+        received = addresses.old.record()
         assert "before0" in await stored(database)
-        assert b"SELECT" not in asked
+        assert b"SELECT" not in received
     finally:
         await asyncio.to_thread(execute, server, "SET GLOBAL read_only = 0")
     async with asyncio.timeout(30):
         await waiting
     assert "waits" in await stored(database)
-    assert b"REPLACE" not in asked
+    assert b"REPLACE" not in received
 
 
 async def test_suspect_connections_are_replaced_at_their_next_use(database: Database, addresses: Addresses) -> None:
     addresses.move()
-    asked = addresses.old.record()
+    received = addresses.old.record()
     assert "before0" in await stored(database)
-    assert asked, "a connection stays where it is"
+    assert received, "a connection stays where it is"
     database.suspect_connections()
-    asked = addresses.old.record()
+    received = addresses.old.record()
     await asyncio.gather(*(insert(database, f"after{n}") for n in range(5)))
-    assert b"after" not in asked
+    assert b"after" not in received
 
 
 NOT_THE_PRIMARY = (1047, 1053, 1290, 1792, 1836, 3169)

@@ -75,7 +75,7 @@ async def test_an_accepted_message_is_known_by_sender_and_id_until_it_expires(
         await groups.add_sends(connection, [(ALICE, "m1"), (ALICE, "m3")], 2000)
         await groups.add_sends(connection, [], 2000)
     async with database.transaction() as connection:
-        asked = [(ALICE, "m1"), (ALICE, "m2"), (BOB, "m2"), (ALICE, "M1")]
-        assert await groups.list_sends(connection, asked) == {(ALICE, "m1"), (BOB, "m2")}
+        requested = [(ALICE, "m1"), (ALICE, "m2"), (BOB, "m2"), (ALICE, "M1")]
+        assert await groups.list_sends(connection, requested) == {(ALICE, "m1"), (BOB, "m2")}
         assert await groups.drop_sends(connection, 2000) == 2
-        assert await groups.list_sends(connection, [*asked, (ALICE, "m3")]) == {(ALICE, "m3")}
+        assert await groups.list_sends(connection, [*requested, (ALICE, "m3")]) == {(ALICE, "m3")}

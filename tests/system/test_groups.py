@@ -84,9 +84,9 @@ async def test_a_group_is_created_joined_used_and_left(
 
             bob.type("Not on Tuesday?")
             await ada.until(rf"\[Deliveries\] \+{BOB}: Not on Tuesday\?")
-            asked = await sink.received("text")
-            assert (asked["from"], asked["group_id"]) == (BOB, group["id"])
-            await business.must("PUT", f"/v1/messages/{asked['id']}", {"status": "read"})
+            received = await sink.received("text")
+            assert (received["from"], received["group_id"]) == (BOB, group["id"])
+            await business.must("PUT", f"/v1/messages/{received['id']}", {"status": "read"})
             await bob.until(rf"read by \+{BUSINESS}")
 
             await business.must("DELETE", f"{path}/participants", {"wa_ids": [BOB]})

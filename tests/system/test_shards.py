@@ -60,11 +60,11 @@ async def test_a_group_spans_participants_of_every_shard(
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class Acceptance:
     """Response to one message."""
 
     id: str
-    asked: float  # loop time in seconds
+    started: float  # loop time in seconds
     took: float  # seconds
 
 
@@ -75,7 +75,7 @@ class Stream:
         self._business = business
         self._numbers = itertools.cycle(numbers)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.answers: list[Answer] = []
+        self.acceptances: list[Acceptance] = []
         # Number of 503 responses, after which nothing was done.
         self.put_off = 0
 
@@ -96,7 +96,7 @@ class Stream:
 
     async def _send(self, number: str) -> None:
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        started = loop.time()
         message = {"to": number, "type": "text", "text": {"body": "hello"}}
         while True:
             status, response = await self._business.call("POST", "/v1/messages", message)
@@ -106,11 +106,11 @@ class Stream:
             assert status in (503, 429), response
             self.put_off += status == 503
             await asyncio.sleep(0.2)
-        self.answers.append(Answer(response["messages"][0]["id"], asked, loop.time() - asked))
+        self.acceptances.append(Acceptance(response["messages"][0]["id"], started, loop.time() - started))
 
     def longest(self, since: float) -> float:
         """Return the longest response time in seconds of the requests sent since then."""
-        return max((response.took for response in self.answers if response.asked >= since - 1.0), default=0.0)
+        return max((response.took for response in self.acceptances if response.started >= since - 1.0), default=0.0)
 
 
 async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_each(
@@ -158,8 +158,8 @@ async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_e
     print({name: round(seconds, 2) for name, seconds in took.items()}, f"503: {stream.put_off}, late commits: {late}")
     assert took["handed over"] < 3
     assert took["taken over"] < 6
-    ids = {response.id for response in stream.answers}
-    assert len(ids) == len(stream.answers)
+    ids = {response.id for response in stream.acceptances}
+    assert len(ids) == len(stream.acceptances)
     await polling.until(lambda: ids <= {shown.message_id for shown in installation.list_shown()}, seconds=60)
     shown = collections.Counter(entry.message_id for entry in installation.list_shown() if entry.message_id in ids)
     assert set(shown.values()) == {1}, "nobody sees a message twice"

@@ -270,16 +270,16 @@ def test_storage_rules_do_not_apply_to_aurora_or_an_existing_database() -> None:
 def test_the_database_instance_gets_only_the_given_storage_properties(
     aws: None, given: dict[str, str], wanted: tuple[int | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    created: list[dict[str, Any]] = []
     make = DBInstance.create_from_cloudformation_json
 
     def note(name: str, resource: dict[str, Any], *others: Any, **more: Any) -> Any:
-        asked.append(resource["Properties"])
+        created.append(resource["Properties"])
         return make(name, resource, *others, **more)
 
     monkeypatch.setattr(DBInstance, "create_from_cloudformation_json", note)
     install(given)
-    (properties,) = asked
+    (properties,) = created
     found = tuple(properties.get(name) for name in ("AllocatedStorage", "Iops", "StorageThroughput"))
     assert [each and int(each) for each in found] == list(wanted)
 

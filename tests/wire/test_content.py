@@ -90,8 +90,8 @@ def test_a_device_reads_every_content_type_and_its_context(name: str) -> None:
 def test_a_device_reads_sender_keys_and_sender_key_requests() -> None:
     given = content.decode_about_keys(text(RECORDED["sender_key"]["content"]))
     assert given == content.SenderKey(GROUP, b"\x33distribution")
-    asked = content.decode_about_keys(text(RECORDED["sender_key_request"]["content"]))
-    assert asked == content.SenderKeyRequest(GROUP)
+    requested = content.decode_about_keys(text(RECORDED["sender_key_request"]["content"]))
+    assert requested == content.SenderKeyRequest(GROUP)
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ class Server:
     """Server that sends responses only when the test makes it."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Queue[core.Request] = asyncio.Queue()
+        self.requests: asyncio.Queue[core.Request] = asyncio.Queue()
         self.connection: wire.Connection | None = None
 
     def opened(self, connection: wire.Connection) -> None:
         self.connection = connection
 
     def received(self, connection: wire.Connection, frame: core.Request) -> None:
-        self.asked.put_nowait(frame)
+        self.requests.put_nowait(frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
         pass
@@ -72,7 +72,7 @@ async def test_responses_in_any_order_reach_their_requests(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     pending = [asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
-    numbers = [(await server.asked.get()).n for _ in pending]
+    numbers = [(await server.requests.get()).n for _ in pending]
     assert numbers == [1, 2, 3]
     assert server.connection is not None
     for number in reversed(numbers):
@@ -86,7 +86,7 @@ async def test_requests_in_flight_fail_when_the_connection_is_lost(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     pending = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
-    await server.asked.get()
+    await server.requests.get()
     assert server.connection is not None
     server.connection.abort("crash")
     with pytest.raises(wire.Disconnected):
@@ -109,7 +109,7 @@ async def test_each_call_has_its_own_time_and_may_wait_longer(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     patient = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
-    first = await server.asked.get()
+    first = await server.requests.get()
     more = [0.01, 0.02, 0.0]
     extended = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=0.01, longer=lambda: more.pop(0)))
     with pytest.raises(TimeoutError, match=r"no response within 0\.02 s"):
@@ -138,7 +138,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(
     server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     pending = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
-    await server.asked.get()
+    await server.requests.get()
     pending.cancel()
     await asyncio.wait([pending])
     assert requests.in_flight == 0

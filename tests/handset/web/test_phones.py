@@ -44,18 +44,18 @@ async def test_several_numbers_run_side_by_side(browser: Browser, shop: Recorder
 async def test_a_registration_that_waits_for_the_network_does_not_delay_other_numbers(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, answer, call = asyncio.Event(), asyncio.Event(), NetworkApi.register
+    requested, answer, call = asyncio.Event(), asyncio.Event(), NetworkApi.register
 
     async def answer_late(api: NetworkApi, device: DeviceRegistration, *, registration_key: str = "") -> str:
         if device.number == BOB:
-            asked.set()
+            requested.set()
             await answer.wait()
         return await call(api, device, registration_key=registration_key)
 
     monkeypatch.setattr(NetworkApi, "register", answer_late)
     async with asyncio.timeout(60):
         waiting = asyncio.create_task(register(browser, BOB))
-        await asked.wait()
+        await requested.wait()
         await register(browser, CLARA)
         page = await browser.get("/handset")
         await browser.press(page, page.root.one("ul", class_="phones").all("button")[-1])
