@@ -86,7 +86,7 @@ async def exchange(port: int, context: tls.FileContext | None, size: int, option
                 timeout=60,
             )
             if not isinstance(response, core.Accepted):
-                raise SystemExit(f"an answer was {response}")
+                raise SystemExit(f"a response was {response}")
 
     await asyncio.gather(*(call(options.messages // options.window) for _ in range(options.window)))
     connection.close("done")

@@ -1,7 +1,7 @@
 """Messages of v1 through the Cloud API behind: `python -m benchmarks.cloud_upstream [--quick] [--only RUN]`.
 
 *pair*: v1 at A, which sends through the Cloud API of B, to a robot, with three statuses at A's webhook. *sink-1ms* and
-*sink-150ms*: A alone, whose Cloud API is a bare HTTP server that answers after 1 and after 150 ms. *rate-1ms* and
+*sink-150ms*: A alone, whose Cloud API is a bare HTTP server that responds after 1 and after 150 ms. *rate-1ms* and
 *rate-150ms*: the same at a number of 1,000 messages per second. *drain*: a queue at
 a number of 80 messages per second. *webhooks*: the Cloud API's statuses at 240 posts per second. Fails beyond its
 limits, unless --quick.
@@ -64,7 +64,7 @@ is off except in *drain*. In *pair* and *sink* the number's rate is set beyond t
 second, and in *rate* to it. *pair*: installations A and B and their database on one machine, 64 clients of v1 at A
 that wait for each response, 1,000 recipients at B; a message is done when A's webhook has its three statuses, and
 each run reconciles messages accepted, shown at B and reported at A. In the tables, `webapp` and `coreapp` are A's,
-`webapp2`, `coreapp2`, `network2` and `robots2` B's. *sink*: A alone; its Cloud API is a bare HTTP server that answers
+`webapp2`, `coreapp2`, `network2` and `robots2` B's. *sink*: A alone; its Cloud API is a bare HTTP server that responds
 after 1 or 150 ms, and a message is done when it is posted there; rounds alternate. At most 256 posts of a number are
 in flight, so with 150 ms it sends at most 1,707 messages per second. *drain*: a number of 80 messages per second and
 a server that refuses more with 130429; the rate counts from the end of the load. *webhooks*: signed posts of one
@@ -264,7 +264,7 @@ async def measure_sink(current: Session, name: str, milliseconds: int, rate: int
             await _wait_posted(scene, count)
         posts = await scene.graph.take()
         limited = f", at most {rate:,} messages per second" if rate == HIGHEST_RATE else ""
-        title = f"A alone, Cloud API answers after {milliseconds} ms{limited}"
+        title = f"A alone, Cloud API responds after {milliseconds} ms{limited}"
         return _posted_run(name, title, load, posts, sampler.samples, started)
 
 
@@ -371,7 +371,7 @@ async def measure_webhooks(current: Session) -> Run:
             ended = max(sent.started + sent.took for sent in posted.sent)
             wrong = [sent.request.status for sent in posted.sent if sent.request.status != 200]
             if wrong:
-                raise Failed(f"{len(wrong)} posts were not answered with 200, for example with {wrong[0]}")
+                raise Failed(f"{len(wrong)} posts got another response than 200, for example with {wrong[0]}")
             await messages.wait_complete(scene, count)
     seconds = ended - started
     latency = summary.summarise([sent.took for sent in posted.sent])

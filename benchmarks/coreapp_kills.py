@@ -1,8 +1,8 @@
 """`python -m benchmarks.coreapp_kills`: HTTP statuses of requests while Coreapps are killed under load.
 
 Requests are sent at a steady rate while the owner of the shard is killed, paused (SIGSTOP) or restarted, several times.
-Prints the count of each status, the slowest request, and the reconciliation: no message answered with 201 may be
-missing at its recipient, none answered with 503 may be there, and none twice.
+Prints the count of each status, the slowest request, and the reconciliation: no message with response 201 may be
+missing at its recipient, none with response 503 may be there, and none twice.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ SHARE = 0.8  # of the peak rate
 STEP = 10_000  # messages per which memory growth is reported
 HOW = """\
 Taken by `make bench-drift` (`python -m benchmarks.drift`), warm sessions, 1,000 recipients, texts of 100 bytes. The
-peak is what 64 clients get that wait for their answers; then messages are sent at a part of it, whatever becomes of
+peak is what 64 clients get that wait for their responses; then messages are sent at a part of it, whatever becomes of
 the ones before: 110,000 until every bounded memory of the latest messages is full, then those that count. *Drift* is
 the mean of the last quarter of these against that of the first: of messages completed in each second, and of the time
 from the request to the last callback. *Growth* is the slope of a process's resident memory over the messages done, by

@@ -77,7 +77,7 @@ async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) 
         frames = [business.seal(registered[n % len(registered)][0].number, BODY) for n in range(count)]
         sends_before = len(network.sends)
 
-        def answered(before: int = sends_before, wanted: int = 2 * count) -> bool:
+        def acknowledged(before: int = sends_before, wanted: int = 2 * count) -> bool:
             """Count by `refs`, since receipts of one recipient may share an envelope."""
             return sum(len(frame.refs) for frame in network.sends[before:]) >= wanted
 
@@ -89,7 +89,7 @@ async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) 
             numbers += [network.deliver(frame) for frame in frames[start : start + max(1, int(rate * TICK))]]
             await asyncio.sleep(max(0.0, started + len(numbers) / rate - loop.time()))
         await network.until_acked(*numbers)
-        await network.until(answered, timeout=60)
+        await network.until(acknowledged, timeout=60)
         pipe.send("end")
         for frame in network.sends[sends_before:]:
             if frame.body:

@@ -27,8 +27,8 @@ LEAST = 0.95  # minimum fraction of the rate without keys
 HOW = """\
 Taken by `make bench-idempotency_keys` (`python -m benchmarks.idempotency_keys`), warm sessions, 1,000 recipients, texts
 of 100 bytes, MariaDB. *keys*: each request has an `Idempotency-Key` that no other has. *closed*: 64 clients wait for
-each answer before they send the next message. *offered*: so many messages a second are sent, whatever becomes of those
-before; the rate is that of messages answered with 201. Rounds with and without keys alternate."""
+each response before they send the next message. *offered*: so many messages a second are sent, regardless of earlier
+responses; the rate is that of 201 responses. Rounds with and without keys alternate."""
 
 Drive = Callable[[Scene, Load], Awaitable[object]]
 

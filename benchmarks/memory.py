@@ -27,7 +27,7 @@ CALLBACKS, QUICK = 100_000, 3_000
 FILL_SECONDS = 900.0
 HOW = f"""\
 Taken by `make bench-memory` (`python -m benchmarks.memory`): {ROBOTS:,} recipients, {CLIENTS} clients that send until
-so many callbacks wait, since the webhook answers 503 to each or there is none. The figures of the first table are of
+so many callbacks wait, since the webhook responds 503 to each or there is none. The figures of the first table are of
 the whole, with the time in which the webhook then takes everything."""
 
 

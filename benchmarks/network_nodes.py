@@ -101,7 +101,7 @@ async def connect(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
 
 
 async def echo(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
-    """Send envelopes between devices, half of which are on another node than the sender; each is answered by one."""
+    """Send envelopes between devices, half of them on another node; each recipient sends one back."""
     numbers = list(crowd.devices)
     sent: dict[str, float] = {}
     times: list[float] = []
@@ -186,7 +186,7 @@ async def death(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
     for share in (0.5, 0.9, 0.99, 1.0):
         await crowd.until(lambda share=share: crowd.attached >= there - lost * (1 - share), 900)  # type: ignore[misc]
         moments[f"back after the death of a node, {share:.0%} of {lost}, s"] = round(time.monotonic() - began, 1)
-    await crowd.until(lambda: not sender.unanswered, 120)
+    await crowd.until(lambda: not sender.pending, 120)
     await crowd.until(lambda: all(crowd.devices[number].received[f"d{number}"] for number in targets), 120)
     survivors = nodes[:-1]
     return {

@@ -33,7 +33,7 @@ from tidings.wire import device
 
 KEY = "benchmark"
 SENDER = "15550000000"
-# Unanswered sends, as many as a Coreapp has.
+# Sends without a response, as many as a Coreapp has.
 WINDOW = 1000
 BODY = bytes(200)
 

@@ -41,7 +41,7 @@ CONNECTING, EACH_SECOND = 10.0, 400
 QUIET = 0.05
 HOW = """\
 Taken by `make bench-overload` (`python -m benchmarks.overload`), warm sessions, 1,000 recipients, texts of 100 bytes.
-*peak* is what 64 clients get that wait for their answers. Then many clients, each with a connection of its own, offer
+*peak* is what 64 clients get that wait for their responses. Then many clients, each with a connection of its own, offer
 a multiple of it together, in a rhythm of their own that no refusal changes; a client whose last request has no answer
 yet skips its turn (*skipped*). *Goodput* is messages accepted a second, and messages a second with all callbacks,
 while the flood lasts. Another process looks at `/v1/health` every 50 ms and sends a message every 100 ms throughout;

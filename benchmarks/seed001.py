@@ -56,9 +56,9 @@ Taken by `make bench-seed001` (`python -m benchmarks.seed001`). Each user sends,
 once, without a pause, for the seconds of the cell; 1,000 recipients whose sessions are settled. *Pass-through* is a
 text of the size; 10 KiB and 100 KiB are more than a text may have (4,096 characters) and go as documents, whose
 upload and message are one sample. *Transformation* is a template with header, body and two buttons that is filled in;
-beyond 1 KiB its header is a document. The *delay* is the webhook's before each answer. Unlike a gateway's backend,
+beyond 1 KiB its header is a document. The *delay* is the webhook's before each response. Unlike a gateway's backend,
 the webhook is not waited for by the request: callbacks queue, at most 24 at a time. When the time of a cell is over
-the webhook answers at once, so that everything can be awaited and reconciled; `a second` in the first table is of
+the webhook responds at once, so that everything can be awaited and reconciled; `a second` in the first table is of
 messages with all three callbacks until then, `samples/s` below of requests answered in the cell's time. Errors are
 refusals (429 and 503), which the user tries again after 0.1 s. The reduced grid (`--reduced`) has 100 of the 160 cells,
 for 2 s each: all cells of texts, and those of documents with a webhook delay of 30 ms, all on one installation."""

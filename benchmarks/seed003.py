@@ -143,7 +143,7 @@ class Crowd:
         return await self._try(lambda: self._post(rate, count, lambda: "/v1/announcements"), rate, count, everywhere)
 
     async def _post(self, rate: float, count: int, url: Callable[[], str]) -> float:
-        """Send requests at the rate, whether or not earlier ones are answered; return the longest delay in seconds."""
+        """Send requests at the rate regardless of earlier responses; return the longest delay in seconds."""
         loop = asyncio.get_running_loop()
         began, latest = loop.time(), 0.0
 

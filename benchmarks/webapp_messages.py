@@ -83,7 +83,7 @@ async def client(port: int, authorization: str, count: int, ids: list[str], late
         status, body = await read_response(reader)
         latencies.append(time.perf_counter() - started)
         if status != 201:
-            raise SystemExit(f"an answer was {status}: {body}")
+            raise SystemExit(f"a response was {status}: {body}")
         ids.append(body["messages"][0]["id"])
     writer.close()
 

@@ -257,7 +257,7 @@ class Load:
 class Checks:
     """Contacts calls of `closed_loop`, one for each message."""
 
-    # `wait` or `no_wait`, which is answered before the network's result is known.
+    # `wait` or `no_wait`, whose response comes before the network's result is known.
     blocking: str = "wait"
     # Messages of all clients between the call for a recipient and the message to it.
     ahead: int = 0

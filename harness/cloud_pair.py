@@ -75,7 +75,7 @@ class CloudPair:
         await owner.must("POST", f"/{VERSION}/{self.a.ids.app_id}/subscriptions", callback)
         await owner.must("POST", f"/{VERSION}/{self.a.ids.waba_id}/subscribed_apps", {})
         business = await self.a.business()
-        # Waits until the Webapp has reached the Coreapp, so that settings are in force when they are answered.
+        # Waits until the Webapp has reached the Coreapp, so that settings are in force when their responses arrive.
         await business.check_contacts([_ANYBODY])
         return business
 

@@ -97,8 +97,8 @@ class Fleet:
         if not data.endswith(TAIL):
             self.wrong += 1
 
-    def answered(self, sender: FleetDevice, frame: device.Accepted | device.Refused) -> None:
-        self.senders.answered(sender.number, frame)
+    def settled(self, sender: FleetDevice, frame: device.Accepted | device.Refused) -> None:
+        self.senders.settled(sender.number, frame)
 
     def failed(self, device: FleetDevice, reason: str) -> None:
         self.failures[reason] += 1

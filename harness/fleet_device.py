@@ -50,7 +50,7 @@ class Owner(Protocol):
 
     def delivered(self, device: FleetDevice, frame: device.Deliver) -> None: ...
 
-    def answered(self, device: FleetDevice, frame: device.Accepted | device.Refused) -> None: ...
+    def settled(self, device: FleetDevice, frame: device.Accepted | device.Refused) -> None: ...
 
     def failed(self, device: FleetDevice, reason: str) -> None:
         """Record that the network has closed the connection, or refused the login."""
@@ -194,7 +194,7 @@ class FleetDevice(asyncio.Protocol):
             acks.append(frame.n)
             self._owner.delivered(self, frame)
         elif isinstance(frame, device.Accepted | device.Refused):
-            self._owner.answered(self, frame)
+            self._owner.settled(self, frame)
         elif isinstance(frame, device.Ok):
             self.is_attached = True
             self.delay = BACKOFF[0]

@@ -26,12 +26,12 @@ class Senders:
         self.ids: collections.Counter[tuple[str, str]] = collections.Counter()
         self.waiting: dict[tuple[str, int], Sending] = {}
 
-    def answered(self, number: str, frame: device.Accepted | device.Refused) -> None:
+    def settled(self, number: str, frame: device.Accepted | device.Refused) -> None:
         """Pass the responses to a device's messages to their `Sending`."""
         for n in frame.n if isinstance(frame, device.Accepted) else (frame.n,):
             sending = self.waiting.pop((number, n), None)
             if sending is not None:
-                sending.answered(frame.reason if isinstance(frame, device.Refused) else "")
+                sending.settled(frame.reason if isinstance(frame, device.Refused) else "")
 
 
 class Sending:
@@ -75,8 +75,8 @@ class Sending:
     async def run(self) -> dict[str, Any]:
         """Send all and wait for the responses.
 
-        Returns `sent` (messages), `sent_in` and `answered_in` (seconds until the last was sent and answered), `refused`
-        (by reason) and `lag` (longest delay of a late message after its due time, seconds).
+        Returns `sent` (messages), `sent_in` (seconds until the last was sent), `settled_in` (seconds until the last
+        had its response), `refused` (by reason) and `lag` (longest delay of a message after its due time, seconds).
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -93,7 +93,7 @@ class Sending:
         return {
             "sent": self._count,
             "sent_in": sent,
-            "answered_in": loop.time() - began,
+            "settled_in": loop.time() - began,
             "refused": dict(self.refused),
             "lag": self.latest,
         }
@@ -111,7 +111,7 @@ class Sending:
         self._senders.waiting[sender.number, n] = self
         sender.write(device.Send(n=n, sender=sender.number, to=to, id=f"{RUN}.{n}", body=data, **self._more))
 
-    def answered(self, refusal: str) -> None:
+    def settled(self, refusal: str) -> None:
         if refusal:
             self.refused[refusal] += 1
         self._left -= 1

@@ -57,7 +57,7 @@ def _text(data: bytes) -> str:
 class LightDevice(asyncio.Protocol):
     """One device, which stays connected to one of several addresses until it is closed.
 
-    Sends are repeated on the next connection until they are answered.
+    Sends are repeated on the next connection until they have a response.
     """
 
     def __init__(self, crowd: Crowd, number: str, token: str) -> None:
@@ -66,7 +66,7 @@ class LightDevice(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._numbers = itertools.count(1)
-        self._unanswered: dict[int, device.Send] = {}
+        self._pending: dict[int, device.Send] = {}
         self._delay = BACKOFF[0]
         self.number = number
         self.is_attached = False
@@ -84,14 +84,14 @@ class LightDevice(asyncio.Protocol):
         frame = device.Send(
             n=n, sender=self.number, to=to, id=id, **{"kind": device.MESSAGE, "body": b"sealed", **more}
         )
-        self._unanswered[n] = frame
+        self._pending[n] = frame
         if self.is_attached:
             self._write(frame)
 
     @property
-    def unanswered(self) -> int:
+    def pending(self) -> int:
         """Envelopes without a response."""
-        return len(self._unanswered)
+        return len(self._pending)
 
     async def dial(self) -> None:
         """Connect to the next address; retries with growing delays until it succeeds."""
@@ -157,22 +157,22 @@ class LightDevice(asyncio.Protocol):
             self._crowd.on_delivery(self, frame)
         elif isinstance(frame, device.Accepted):
             for n in frame.n:
-                answered = self._unanswered.pop(n, None)
-                if answered is not None:
-                    self.accepted[answered.id] = asyncio.get_running_loop().time()
+                sent = self._pending.pop(n, None)
+                if sent is not None:
+                    self.accepted[sent.id] = asyncio.get_running_loop().time()
         elif isinstance(frame, device.Refused):
-            answered = self._unanswered.get(frame.n)
-            if answered is not None and frame.reason == device.OVERLOADED:
-                asyncio.get_running_loop().call_later(1.0, self._write, answered)
-            elif answered is not None:
-                del self._unanswered[frame.n]
-                self.refused[answered.id] = frame.reason
+            sent = self._pending.get(frame.n)
+            if sent is not None and frame.reason == device.OVERLOADED:
+                asyncio.get_running_loop().call_later(1.0, self._write, sent)
+            elif sent is not None:
+                del self._pending[frame.n]
+                self.refused[sent.id] = frame.reason
         elif isinstance(frame, device.Ok):
             self.is_attached = True
             self._delay = BACKOFF[0]
             self._crowd.count(1)
-            for unanswered in list(self._unanswered.values()):
-                self._write(unanswered)
+            for sent in list(self._pending.values()):
+                self._write(sent)
         elif isinstance(frame, device.Closing | device.Failed):
             self.closings.append(frame.reason)
             self.close()

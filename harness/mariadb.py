@@ -104,7 +104,7 @@ class MariaDB:
         )
 
     def start(self) -> None:
-        """Start and wait until it answers; the first time, make the directory. Raises `RuntimeError` with its log."""
+        """Start and wait until it responds; the first time, make the directory. Raises `RuntimeError` with its log."""
         assert self._process is None, "it runs already"
         if self.directory is None:
             self._install()
@@ -117,12 +117,12 @@ class MariaDB:
                 stderr=log,
             )
         try:
-            polling.wait_until_up(self._process, self._answers, self.log_path, seconds=START_SECONDS)
+            polling.wait_until_up(self._process, self._responds, self.log_path, seconds=START_SECONDS)
         except RuntimeError:
             self.kill9()
             raise
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             connection = self.connect()
         except pymysql.err.MySQLError:
@@ -186,7 +186,7 @@ class MariaDB:
             self._process = None
 
     def pause(self) -> None:
-        """Suspend the server: connections stay open, and nothing is answered."""
+        """Suspend the server: connections stay open, and get no response."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

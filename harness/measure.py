@@ -47,7 +47,7 @@ def completion_times(records: Sequence[Record]) -> dict[str, float]:
     """Return when the last status of each message with all three first arrived (Unix seconds)."""
     arrivals: dict[str, dict[str, float]] = {}
     for record in records:
-        if record.status in ledger.STATUSES and record.answered == 200:
+        if record.status in ledger.STATUSES and record.response_status == 200:
             arrivals.setdefault(record.message_id, {}).setdefault(record.status, record.time)
     return {
         message_id: max(times.values()) for message_id, times in arrivals.items() if len(times) == len(ledger.STATUSES)

@@ -39,7 +39,7 @@ def wait_until(
 def wait_until_up(
     process: subprocess.Popen[bytes], responses: Callable[[], bool], log: Path, *, seconds: float
 ) -> None:
-    """Wait until a server answers. Raises `RuntimeError` with the end of its log when it ends, or takes too long."""
+    """Wait until a server responds. Raises `RuntimeError` with the end of its log when it ends, or takes too long."""
 
     def is_up_or_ended() -> bool:
         return responses() or process.poll() is not None
@@ -47,7 +47,7 @@ def wait_until_up(
     try:
         wait_until(is_up_or_ended, seconds=seconds, pause=0.02)
     except TimeoutError:
-        ended = f"does not answer after {seconds:.0f} s"
+        ended = f"does not respond after {seconds:.0f} s"
     else:
         if process.poll() is None:
             return

@@ -91,10 +91,10 @@ class Proxy:
         there: asyncio.StreamWriter | None = None
         try:
             await self._open.wait()
-            responses, there = await asyncio.open_connection(*self._target)
+            upstream, there = await asyncio.open_connection(*self._target)
             ways = [
                 asyncio.create_task(self._forward(reader, there, is_request=True)),
-                asyncio.create_task(self._forward(responses, writer, is_request=False)),
+                asyncio.create_task(self._forward(upstream, writer, is_request=False)),
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)

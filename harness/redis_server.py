@@ -28,7 +28,7 @@ def _client(port: int) -> redis.Redis:
     return redis.Redis(host="127.0.0.1", port=port, socket_timeout=5)
 
 
-def _answers(port: int) -> bool:
+def _responds(port: int) -> bool:
     try:
         with _client(port) as client:
             client.ping()
@@ -74,7 +74,7 @@ class RedisServer:
         return _client(self.port)
 
     def start(self) -> None:
-        """Start and wait until it answers. Raises `RuntimeError` with its log."""
+        """Start and wait until it responds. Raises `RuntimeError` with its log."""
         assert self._process is None, "it runs already"
         log_path = self.directory / "redis.log"
         command = [self._program, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.directory)]
@@ -83,7 +83,7 @@ class RedisServer:
                 [*command, "--save", "", "--appendonly", "no", *self._options], stdout=log, stderr=log
             )
         try:
-            polling.wait_until_up(self._process, lambda: _answers(self.port), log_path, seconds=START_SECONDS)
+            polling.wait_until_up(self._process, lambda: _responds(self.port), log_path, seconds=START_SECONDS)
         except RuntimeError:
             self.kill9()
             raise
@@ -106,7 +106,7 @@ class RedisServer:
             self._process = None
 
     def pause(self) -> None:
-        """Suspend the server: connections stay open, and nothing is answered."""
+        """Suspend the server: connections stay open, and get no response."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 
@@ -142,12 +142,12 @@ class RedisSentinel:
         return _client(self.port)
 
     def start(self) -> None:
-        """Start and wait until it answers. Raises `RuntimeError` with its log."""
+        """Start and wait until it responds. Raises `RuntimeError` with its log."""
         log_path = self.directory / "sentinel.log"
         with log_path.open("ab") as log:
             command = [self._program, str(self._configuration), "--sentinel"]
             self._process = spawn.start(command, stdout=log, stderr=log)
-        polling.wait_until_up(self._process, lambda: _answers(self.port), log_path, seconds=START_SECONDS)
+        polling.wait_until_up(self._process, lambda: _responds(self.port), log_path, seconds=START_SECONDS)
 
     def master_port(self) -> int:
         """Return the port of the server that it considers the master."""

@@ -62,13 +62,13 @@ class S3Server:
         return f"{'https' if self._tls else 'http'}://{self._host}:{self.port}"
 
     def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start and wait until it responds."""
         log = self.directory / "log"
         with log.open("ab") as output:
             self._process = spawn.start(
                 self._command(), env={**os.environ, **self._environment()}, stdout=output, stderr=output
             )
-        polling.wait_until_up(self._process, self._answers, log, seconds=START_SECONDS)
+        polling.wait_until_up(self._process, self._responds, log, seconds=START_SECONDS)
 
     def _command(self) -> Sequence[str]:
         return [
@@ -83,7 +83,7 @@ class S3Server:
         return {}
 
     def freeze(self) -> None:
-        """Suspend it until `thaw`: it accepts connections and answers nothing."""
+        """Suspend it until `thaw`: it accepts connections and does not respond."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -104,7 +104,7 @@ class S3Server:
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         connection = http.client.HTTPConnection(self._host, self.port, timeout=2)
         if self._tls:
             trusted = ssl.create_default_context(cafile=self._tls.authorities)

@@ -46,7 +46,7 @@ class Record(msgspec.Struct, array_like=True):
     message_id: str
     status: str
     # HTTP status of our response.
-    answered: int
+    response_status: int
     sender: str = ""
     # Text of an inbound message.
     text: str = ""

@@ -57,7 +57,7 @@ ALL = {**HEADS, **BODIES, **SILENT, **BOMB}
 
 
 class HostileHost:
-    """Host that answers each request in one form, each connection in a thread, at line speed. A context manager."""
+    """Host that responds to each request in one form, each connection in a thread, at line speed. A context manager."""
 
     def __init__(
         self, form: Form, tls: ssl.SSLContext | None = None, *, address: str = "127.0.0.1", together: int = 1

@@ -29,7 +29,7 @@ async def server(what: str) -> AsyncIterator[int]:
     process = spawn.start(command, cwd=ROOT)
     try:
         deadline = time.monotonic() + START_SECONDS
-        while not await _answers(port):
+        while not await _responds(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Failed(f"the bare server {what} did not start")
             await asyncio.sleep(0.05)
@@ -39,7 +39,7 @@ async def server(what: str) -> AsyncIterator[int]:
         process.wait()
 
 
-async def _answers(port: int) -> bool:
+async def _responds(port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:

@@ -30,6 +30,6 @@ def _post(connection: Connection, request: bytes) -> Callable[[], Awaitable[None
     async def once() -> None:
         status, _ = await connection.request(request)
         if status != 201:
-            raise Failed(f"the bare FastAPI answered {status}")
+            raise Failed(f"the bare FastAPI responded with {status}")
 
     return once

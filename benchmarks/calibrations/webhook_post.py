@@ -24,7 +24,7 @@ async def calibrate(ground: Ground) -> Calibration:
         async def once() -> None:
             async with http.post(sink.url, data=_BODY, headers=_HEADERS) as response:
                 if response.status != 200:
-                    raise Failed(f"the webhook answered {response.status}")
+                    raise Failed(f"the webhook responded with {response.status}")
 
         found = await bare.rate([once] * AT_ONCE)
     return Calibration(f"bare aiohttp POST to the webhook, {AT_ONCE} at a time", found, RATE)

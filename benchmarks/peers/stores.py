@@ -136,9 +136,9 @@ class PostgreSQL(Server):
         self._wait_ready()
 
     def _wait_ready(self) -> None:
-        asks: list[str | Path] = [install.POSTGRESQL / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        command: list[str | Path] = [install.POSTGRESQL / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         try:
-            polling.wait_until(lambda: subprocess.run(asks).returncode == 0, seconds=START_SECONDS)
+            polling.wait_until(lambda: subprocess.run(command).returncode == 0, seconds=START_SECONDS)
         except TimeoutError:
             raise Failed("postgres does not get ready") from None
 

@@ -60,7 +60,7 @@ class Measured:
     def __init__(self) -> None:
         self.load = Load([], [])  # requests of the clients, filled in by the block of `measured`
         self.started = time.time()  # Unix seconds
-        self.sent_in = 0.0  # seconds until the last request was answered
+        self.sent_in = 0.0  # seconds until the last response
         self.records: list[Record] = []  # callbacks that the webhook received
         self.verdict: ledger.Verdict | None = None
         self._samples: Samples | None = None
@@ -81,7 +81,7 @@ class Measured:
         parameters: Mapping[str, Any] | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Return the figures. A message is done when the last of its three callbacks was answered."""
+        """Return the figures. A message is done when the last of its three callbacks has its response."""
         done = measure.completion_times(self.records)
         rates = measure.rates(self.started, self.records)
         more = {
@@ -158,7 +158,7 @@ def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> 
     statuses = [
         ledger.Status(record.event_id, record.message_id, record.status)
         for record in found.records
-        if record.status != "inbound" and record.answered == 200
+        if record.status != "inbound" and record.response_status == 200
     ]
     verdict = ledger.reconcile([sent.request for sent in found.load.sent], shown, statuses)
     if verdict.faults():

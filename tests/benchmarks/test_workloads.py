@@ -156,7 +156,7 @@ async def test_requests_are_sent_to_the_installation_of_their_route() -> None:
 
 
 class SlowServer(asyncio.Protocol):
-    """Server that answers a request after 200 ms."""
+    """Server that responds to a request after 200 ms."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -1,4 +1,4 @@
-"""Cloud API for commands: it answers what a test sets, from a thread, because commands are processes."""
+"""Cloud API for commands: it responds with what a test sets, from a thread, because commands are processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ P, W = "106540352242922", "102290129340398"  # ids of phone number and WABA
 
 
 class Graph(http.server.ThreadingHTTPServer):
-    """Cloud API that answers what a test sets, by the last part of the path."""
+    """Cloud API that responds with what a test sets, by the last part of the path."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

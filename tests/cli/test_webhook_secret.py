@@ -80,8 +80,8 @@ def test_the_app_secret_of_the_cloud_api_is_printed_and_no_rotation_changes_it(v
     assert other.stdout != first.stdout
 
 
-class UnansweredOnce(Database):
-    """Database whose first commit succeeds without an answer."""
+class LostResponseOnce(Database):
+    """Database whose first commit succeeds, and whose response is lost."""
 
     is_lost = False
 
@@ -96,7 +96,7 @@ class UnansweredOnce(Database):
 
 async def test_a_rotation_whose_commit_got_no_answer_succeeds(tmp_path: Path) -> None:
     await migrated.create_sqlite(tmp_path / "business.db", "business")
-    database = UnansweredOnce(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
+    database = LostResponseOnce(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
     kept = WebhookSecrets("15550000000", FIRST, SecretSealer(bytes(32)))
     options = argparse.Namespace(keep=24.0, from_file=None)
     try:

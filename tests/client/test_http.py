@@ -35,7 +35,7 @@ def body(number: str, *, code: str = "", token: str = "", epoch: int = 0) -> Dev
 
 @contextlib.asynccontextmanager
 async def serving(response: bytes) -> AsyncIterator[str]:
-    """Run a server that answers every request with these bytes."""
+    """Run a server that responds to every request with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -43,8 +43,8 @@ class Server:
         server.close()
 
 
-def answering(*responses: bytes) -> Server:
-    """Return a server that sends the answers one after the other, each to a request without a body, and then
+def serving(*responses: bytes) -> Server:
+    """Return a server that sends the responses one after the other, each to a request without a body, and then
     closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ def answering(*responses: bytes) -> Server:
 
 
 async def test_consecutive_calls_share_a_connection() -> None:
-    server = answering(KEPT, KEPT, KEPT)
+    server = serving(KEPT, KEPT, KEPT)
     async with server.running() as api:
         for _ in range(3):
             await api.health(seconds=5)
@@ -66,7 +66,7 @@ async def test_consecutive_calls_share_a_connection() -> None:
 
 async def test_a_connection_idle_for_too_long_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "KEPT_SECONDS", 0.0)
-    server = answering(KEPT, KEPT)
+    server = serving(KEPT, KEPT)
     async with server.running() as api:
         for _ in range(2):
             await api.health(seconds=5)
@@ -95,7 +95,7 @@ async def test_a_connection_closed_while_idle_is_not_reused() -> None:
 
 async def test_bytes_after_a_response_are_not_read_as_the_next_response() -> None:
     foreign = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"database":"foreign"}'
-    server = answering(KEPT + foreign)
+    server = serving(KEPT + foreign)
     async with server.running() as api:
         for _ in range(2):
             with contextlib.suppress(errors.NetworkUnavailable):
@@ -194,7 +194,7 @@ async def test_a_stalled_upload_times_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_a_token_with_a_line_break_is_not_sent() -> None:
-    server = answering(KEPT)
+    server = serving(KEPT)
     async with server.running() as api:
         with pytest.raises(ValueError, match="header"):
             await api.count_keys(unregistered_device("a\r\nX: y"))

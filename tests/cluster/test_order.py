@@ -117,7 +117,7 @@ class Ledger:
         """Return the six counts, and `order`."""
         senders = [self._crowd.devices[number] for number in SENDERS]
         return {
-            "unanswered": sum(each.unanswered for each in senders),
+            "unanswered": sum(each.pending for each in senders),
             "refused": sum(len(each.refused) for each in senders),
             "lost": sum(not envelope.shown for envelope in self.sent.values() if self.accepted(envelope)),
             "unexpected": len(self.unexpected),

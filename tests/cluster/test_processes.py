@@ -61,7 +61,7 @@ class Load:
         self._stop.set()
         await self._task
         devices = self.crowd.devices
-        await self.crowd.until(lambda: not sum(devices[number].unanswered for number in SENDERS), 60.0)
+        await self.crowd.until(lambda: not sum(devices[number].pending for number in SENDERS), 60.0)
         await self.crowd.until(lambda: all(devices[to].received[id] for id, to in self.sent.items()), 60.0)
         assert not any(devices[number].refused for number in SENDERS)
         assert set().union(*[devices[number].accepted for number in SENDERS]) == set(self.sent)

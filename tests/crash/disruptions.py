@@ -110,7 +110,7 @@ class LoseSessions:
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         coreapp, robots = scene.installation.processes["coreapp"], scene.installation.processes["robots"]
         await until(time.monotonic() + scene.rng.uniform(duration / 8, duration / 4))
-        # Envelopes for the robots accumulate, and are answered while the Coreapp is down.
+        # Envelopes for the robots accumulate, and are replied to while the Coreapp is down.
         robots.pause()
         try:
             await until(time.monotonic() + 0.5)

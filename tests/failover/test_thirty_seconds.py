@@ -224,7 +224,7 @@ class Finding:
 
 HEAD = (
     *("outage", "messages", "201", "503", "429", "in doubt", "contacts", "200", "503"),
-    *("longest answer s", "readiness turns s", "returns s", "nodes turn s", "return s", "recovery s"),
+    *("longest response s", "readiness turns s", "returns s", "nodes turn s", "return s", "recovery s"),
 )
 
 
@@ -242,7 +242,7 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     if slowest.took >= hang:
         late = sum(response.took >= hang for response in responses)
         problems.append(
-            f"{late} answers took {hang:.1f} s or longer, of {slowest.what} {slowest.took:.2f} s"
+            f"{late} responses took {hang:.1f} s or longer, of {slowest.what} {slowest.took:.2f} s"
             f" (status {slowest.status}, {slowest.started - stopped:+.1f} s)"
         )
     for response in responses:
@@ -330,7 +330,7 @@ class Report:
             f"nodes, MariaDB and Redis, everything on one machine; heartbeats of {LEASE / 6:.1f} s, take-over "
             f"{LEASE:g} s. Each is killed and started again, and then stands still (SIGSTOP).\n\n"
             + "\n".join(lines)
-            + f"\n\nin doubt: 500/1014, of messages that were under way when it happened. longest answer: of messages, "
+            + f"\n\nin doubt: 500/1014, of messages that were in flight then. longest response: of messages, "
             "contacts and readiness. readiness: of the Webapps, from the stop, and from the moment that it is "
             "back; of network nodes likewise. Without Redis messages are sent as ever, so that Webapps stay ready. "
             f"recovery: from the stop to all three callbacks of a message sent after it.\n\n{balances}\n\n"

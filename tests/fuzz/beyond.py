@@ -38,7 +38,7 @@ KNOWN: tuple[Known, ...] = (
         SERVER_ERROR,
         "POST /v1/users",
         r"^Unable to create user\. Already exist\?$",
-        "the original answers 500 with code 1014, and its clients look for that",
+        "the On-Premises API responds with 500 with code 1014, and its clients look for that",
         "tests/webapp/test_users.py",
     ),
     _rejected("POST /v1/users", r"^Unable to create user\. Already exist\?$", _STATE, "tests/webapp/test_users.py"),

@@ -55,7 +55,7 @@ async def running(directory: Path) -> AsyncIterator[Target]:
         for number in PARTICIPANTS:
             await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": link}})
         async with asyncio.timeout(SECONDS):
-            inbound = await webhook.answered
+            inbound = await webhook.inbound_id
             await webhook.joined
         url = f"http://127.0.0.1:{installation.api_port}"
         yield Target(url, business.token, inbound, group, webhook.url, installation)
@@ -67,7 +67,7 @@ class Webhook:
     def __init__(self) -> None:
         self.url = ""
         loop = asyncio.get_running_loop()
-        self.answered: asyncio.Future[str] = loop.create_future()  # id of the first inbound message
+        self.inbound_id: asyncio.Future[str] = loop.create_future()  # id of the first inbound message
         self.joined: asyncio.Future[None] = loop.create_future()  # set when all PARTICIPANTS are in a group
         self._missing = set(PARTICIPANTS)
 
@@ -77,8 +77,8 @@ class Webhook:
 
     async def take(self, request: web.Request) -> web.Response:
         for message in json.loads(await request.read()).get("messages", ()):
-            if message["type"] == "text" and not self.answered.done():
-                self.answered.set_result(message["id"])
+            if message["type"] == "text" and not self.inbound_id.done():
+                self.inbound_id.set_result(message["id"])
             if message["type"] == "system":
                 self._missing -= {number for number in PARTICIPANTS if number in json.dumps(message)}
                 if not self._missing and not self.joined.done():

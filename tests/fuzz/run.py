@@ -26,7 +26,7 @@ PROGRESS = 20.0
 PATIENCE = 120.0
 
 
-Answers = dict[str, collections.Counter[int]]
+Responses = dict[str, collections.Counter[int]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Outcome:
     passed: bool
     output: str  # schemathesis's output, with a `curl` for each failure
     described: tuple[str, ...]  # operations of the document: method and path template
-    responses: Answers  # number of responses by operation and status; other methods are under `OTHER`
+    responses: Responses  # number of responses by operation and status; other methods are under `OTHER`
     explained: collections.Counter[str]  # number of failures that `beyond` knows, by reason
     broken: collections.Counter[str]  # number of responses that are no JSON, or errors without a code, by operation
 
@@ -62,7 +62,7 @@ class Outcome:
 
     def table(self) -> str:
         """Return a line per operation: the number of requests, and the statuses of the responses."""
-        lines = [f"{'requests':>8}  {'operation':64} answers"]
+        lines = [f"{'requests':>8}  {'operation':64} responses"]
         for operation, responses in sorted(self.responses.items(), key=lambda item: item[0].split()[::-1]):
             statuses = ", ".join(f"{status}: {count}" for status, count in sorted(responses.items()))
             lines.append(f"{responses.total():8}  {operation:64} {statuses}")

@@ -70,7 +70,7 @@ def keep_busy(node: Node, *, writing: Node) -> None:
 
 @contextlib.contextmanager
 def standing_still(node: Node) -> Iterator[None]:
-    """Make `node` apply nothing within the block. It still answers reads."""
+    """Make `node` apply nothing within the block. It still serves reads."""
     with node.connect() as connection, connection.cursor() as cursor:
         cursor.execute("FLUSH TABLES WITH READ LOCK")
         yield

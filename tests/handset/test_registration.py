@@ -24,7 +24,7 @@ KEYS = 3 + 2 + 2  # one-time, Kyber and lasting pre-keys
 
 
 class FailingApi(NetworkApi):
-    """Network that answers each registration with the next of these errors, and then with a token."""
+    """Network that responds to each registration with the next of these errors, and then with a token."""
 
     def __init__(self, *errors: ClientError) -> None:
         super().__init__("http://127.0.0.1:9")

@@ -55,7 +55,7 @@ def repetitions(world: Bench, id: str) -> list[wire.Send]:
     return [s for s in {s.id: s for s in world.network.sends}.values() if s.kind in both and s.refs == [id]]
 
 
-def answered(business: Business, send: wire.Send) -> Any:
+def read_sent(business: Business, send: wire.Send) -> Any:
     """Return the content of a first message to the business, in the session that it sets up with its one key of each
     kind."""
     first = e2ee.PreKeySignalMessage.parse(send.body)
@@ -71,7 +71,7 @@ _KEYS: dict[str, tuple[e2ee.SignedPreKey, e2ee.KyberPreKey]] = {}
 
 
 def offer(world: Bench, business: Business) -> None:
-    """Let the network hand out keys of the business for which `answered` has the private parts."""
+    """Let the network hand out keys of the business for which `read_sent` has the private parts."""
     signed = e2ee.SignedPreKey.generate(business.identity, 7)
     kyber = e2ee.KyberPreKey.generate(business.identity, 8)
     _KEYS[business.number] = signed, kyber
@@ -126,7 +126,7 @@ async def test_an_undecryptable_message_is_requested_again_and_shown_once(tmp_pa
         await world.network.until(lambda: bool(sent(world, wire.RETRY)))
         (null,), (request,) = sent(world, wire.PREKEY), sent(world, wire.RETRY)
         assert world.network.sends.index(null) < world.network.sends.index(request)
-        assert (request.refs, answered(business, null)) == (["lost"], {"type": "null"})
+        assert (request.refs, read_sent(business, null)) == (["lost"], {"type": "null"})
 
         response = again(business, "found", id="other", repeats="lost")
         await world.network.until_acked(*[world.network.deliver(response) for _ in range(2)])
@@ -149,7 +149,7 @@ async def test_a_repetition_is_recognised_after_a_restart(tmp_path: Path) -> Non
             offer(world, business)
             await world.network.until_acked(world.network.deliver(garbage("lost")))
             await world.network.until(lambda: bool(sent(world, wire.RETRY)))
-            answered(business, sent(world, wire.PREKEY)[0])
+            read_sent(business, sent(world, wire.PREKEY)[0])
         response = again(business, "found", id="other", repeats="lost")
         for _ in range(2):
             async with world.running():
@@ -162,8 +162,8 @@ async def test_one_readable_repetition_of_a_batch_suffices(tmp_path: Path, order
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business, _, _ = await with_session(world)
         damaged = msgspec.structs.replace(garbage("first"), refs=["lost"])
-        answers = [damaged, again(business, "found", id="second", repeats="lost")]
-        in_one_batch(world, fleet, [answers[index] for index in order])
+        received = [damaged, again(business, "found", id="second", repeats="lost")]
+        in_one_batch(world, fleet, [received[index] for index in order])
         await world.phone.until(lambda: len(world.phone.shown) > 1)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "after")))
         assert [message.text for message in world.phone.shown] == ["hello", "found", "after"]
@@ -221,8 +221,8 @@ async def test_a_peer_that_lost_its_session_receives_the_message_on_a_new_one(tm
         await world.network.until_acked(*[world.network.deliver(retry(id, "unknown")) for _ in range(2)])
         await world.network.until(lambda: len(repetitions(world, id)) == 1)
         null, repeated = sent(world, wire.PREKEY)
-        assert answered(business, null) == {"type": "null"}
-        assert (repeated.id != id, answered(business, repeated)["text"]) == (True, {"body": "precious"})
+        assert read_sent(business, null) == {"type": "null"}
+        assert (repeated.id != id, read_sent(business, repeated)["text"]) == (True, {"body": "precious"})
 
 
 async def test_a_message_is_resent_on_the_session_that_its_peer_just_opened(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_a_resend_that_waits_for_a_session_is_sent_at_the_next_start(tmp_p
         offer(world, business)
         async with world.running():
             await world.network.until(lambda: len(repetitions(world, id)) == 1)
-            assert answered(business, repetitions(world, id)[0])["text"] == {"body": "precious"}
+            assert read_sent(business, repetitions(world, id)[0])["text"] == {"body": "precious"}
 
 
 async def test_sent_messages_are_kept_up_to_an_age_and_a_number(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def _reconcile(sent: Collection[Sent], shown: Sequence[ledger.Shown], records: C
     statuses = [
         ledger.Status(record.event_id, record.message_id, record.status)
         for record in records
-        if record.status != "inbound" and record.answered == 200
+        if record.status != "inbound" and record.response_status == 200
     ]
     return ledger.reconcile([one.request for one in sent], shown, statuses, [], echoing="none")
 

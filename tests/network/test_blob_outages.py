@@ -56,7 +56,7 @@ async def test_a_download_ends_when_the_client_disconnects(network: Network, cap
 
 @pytest.fixture
 def read_only(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Database that answers reads and refuses writes, as with a full disk or after a failover."""
+    """Database that serves reads and refuses writes, as with a full disk or after a failover."""
 
     async def refuse(work: Any, **more: Any) -> None:
         raise sa.exc.OperationalError("INSERT", {}, pymysql.err.OperationalError(1290, "--read-only"))
@@ -70,7 +70,7 @@ async def test_files_without_a_row_count_against_the_quota(database: Database, t
     kept = BlobStore(database, files, ManualClock(time.time()), settings(4 * MIB))
     await kept.open()
     for _ in range(8):
-        # A device repeats an upload that was answered with 503.
+        # A device repeats an upload that got a 503.
         with pytest.raises((sa.exc.OperationalError, Full)):
             await kept.add(ALICE, chunks(MIB), MIB)
     assert sum(path.stat().st_size for path in files.directory.iterdir()) <= 4 * MIB

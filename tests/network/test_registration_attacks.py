@@ -285,23 +285,23 @@ async def test_at_most_16_codes_a_second_are_tried_at_one_node(network: Network)
         await database.close()
     before = count_tries("wrong", digits=16)
     body = {**registration(ALICE, prekeys=0, kyber=False), "code": "0" * 16}
-    start, answered, last = loop.time(), 0, 0.0
+    start, responses, last = loop.time(), 0, 0.0
 
     async def guess(host: str) -> None:
-        nonlocal answered, last
+        nonlocal responses, last
         url = f"http://127.0.0.1:{network.nodes[-1].addresses.http[1]}"
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(local_addr=(host, 0))) as http:
             for _ in range(5):
                 async with http.post("/v1/registrations", json=body) as response:
                     assert response.status in (401, 429)
-                    answered += response.status == 401
+                    responses += response.status == 401
                     last = loop.time()
 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(5):
             await asyncio.gather(*map(guess, hosts))
     # 16 a second, and 64 at once. 400 tries were made.
-    assert 64 <= answered <= 64 + 16 * (last - start)
+    assert 64 <= responses <= 64 + 16 * (last - start)
     assert count_tries("wrong", digits=16) - before <= 64 + 16 * (loop.time() - start)
 
 
@@ -418,18 +418,18 @@ async def test_a_number_without_a_lock_allows_ten_wrong_guesses_and_then_one_a_d
 
 async def test_exhausted_limits_of_some_addresses_do_not_affect_others(scene: Scene) -> None:
     await scene.start()
-    answered: dict[int, int] = {}
+    responses: dict[int, int] = {}
     for host in range(1, 7):
         for number in range(22):
             status, _ = await scene.post(f"127.0.2.{host}", "/v1/codes", {"number": f"1555{host:03}{number:04}"})
-            answered[status] = answered.get(status, 0) + 1
+            responses[status] = responses.get(status, 0) + 1
     for host in range(1, 22):
         for number in range(11):
             status, _ = await scene.register(f"127.0.3.{host}", f"1556{host:03}{number:04}", code="000000")
-            answered[status] = answered.get(status, 0) + 1
+            responses[status] = responses.get(status, 0) + 1
     # 20 codes and 10 wrong attempts per address. A limit of 100 and 200 for all addresses together would lock everyone
     # out.
-    assert answered == {202: 6 * 20, 401: 21 * 10, 429: 6 * 2 + 21}
+    assert responses == {202: 6 * 20, 401: 21 * 10, 429: 6 * 2 + 21}
     code = await scene.code("127.0.0.1")
     assert (await scene.register("127.0.0.1", code=code))[0] == 201
 

@@ -153,7 +153,7 @@ def test_an_encoded_envelope_is_smaller_than_twice_its_counted_size(
 
 
 class Away(SlowMailbox):
-    """Mailbox that never answers."""
+    """Mailbox that never responds."""
 
     async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Answers of an S3 server that the server of the other tests does not give."""
+"""Responses of an S3 server that the server of the other tests does not give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidings.objects.s3_settings import S3Settings
 class ForgetfulClient:
     """Client of a server on which every multipart upload is aborted before its completion.
 
-    A lifecycle rule or another process may do so. S3 answers the same when the response to a completion was lost, and
+    A lifecycle rule or another process may do so. S3 responds the same when the response to a completion was lost, and
     the client repeats it.
     """
 

@@ -278,7 +278,7 @@ async def test_uploads_that_were_answered_are_there_after_20_deaths(installation
     await installation.start()
     business = await installation.business()
     webapp = installation.processes["webapp"]
-    deaths, answered = Deaths(webapp), []
+    deaths, uploaded = Deaths(webapp), []
     url = f"http://127.0.0.1:{business.port}/v1/media"
     headers = {"Authorization": f"Bearer {business.token}"}
     await webapp.stop()
@@ -292,10 +292,10 @@ async def test_uploads_that_were_answered_are_there_after_20_deaths(installation
                     await asyncio.wait([dying], timeout=0.1)
                 else:
                     assert response.status_code == 200
-                    answered.append(response.json()["media"][0]["id"])
+                    uploaded.append(response.json()["media"][0]["id"])
             await dying
         await webapp.start()
-        for media_id in answered:
+        for media_id in uploaded:
             assert (await http.get(f"{url}/{media_id}")).content == PNG
     record(crashpoints.AFTER_FILE_BEFORE_ROW, "webapp", deaths.count)
 

@@ -3,12 +3,12 @@ r"""Attacks on real processes, each with its figure. `make test-security` runs t
 How to write one, in `test_<part>.py`:
 
     async def test_unread_answers_cost_a_bounded_amount_of_memory(target: Target, attack: Attack, form: Form) -> None:
-        async with attack("unread answers", on="webapp", others=("webapp", "messages")) as strike:
+        async with attack("unread responses", on="webapp", others=("webapp", "messages")) as strike:
             for _ in range(form.pick(short=20, long=60)):
                 _, writer = await target.dial("webapp", target.unknown_address())
                 writer.write(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
             await strike.last(form.pick(short=1.0, long=15.0))
-        strike.figure("answers written ahead", measured=..., limit=16)
+        strike.figure("responses written ahead", measured=..., limit=16)
 
 - `target` is a whole installation (webapp, coreapp, network, robots 1555011xxxx that read and 1555014xxxx that echo) on
   loopback with a business that is logged in, shared by all modules of the session. Default settings, SQLite

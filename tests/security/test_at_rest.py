@@ -116,7 +116,7 @@ async def test_no_secret_is_on_disk_while_callbacks_are_queued(tmp_path: Path, s
             assert b"status_change" in rows
             assert found_in(rows) == set()
         settings = await business.must("GET", "/v1/settings/application")
-        assert TOKEN in str(settings), "what was set is answered as it was"
+        assert TOKEN in str(settings), "what was set is returned as it was"
         listed = await asyncio.to_thread(run, installation, "callbacks", "list")
         assert "inbound_message" in listed
         assert found_in(listed.encode()) == set()

@@ -280,6 +280,6 @@ async def test_no_secret_appears_in_logs_metrics_errors_or_crash_reports(
     leaks = [f"{name}: {line}" for name, text in texts.items() for line in found_in(text, secrets)]
     figures.record("canary run", "calls", run.calls, 300, "calls", at_least=True)
     figures.note(
-        "canary run", f"secrets found in {len(texts)} logs, metrics, profiles and answers", len(leaks), 0, "lines"
+        "canary run", f"secrets found in {len(texts)} logs, metrics, profiles and responses", len(leaks), 0, "lines"
     )
     assert not leaks, "\n".join(leaks)

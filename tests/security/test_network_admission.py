@@ -241,7 +241,7 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
     target: Target, attack: Attack, form: Form
 ) -> None:
     seconds = form.pick(0.6, 20.0)
-    answered: dict[int, int] = {}
+    responses: dict[int, int] = {}
     number = registration("15550190103", prekeys=0, kyber=False)
 
     async def post(connector: aiohttp.TCPConnector, path: str) -> None:
@@ -250,7 +250,7 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
                 body = {"number": f"15559{i:06}"} if path == "/v1/codes" else {**number, "code": f"{i:06}"}
                 with contextlib.suppress(aiohttp.ClientError):
                     async with http.post(path, json=body) as response:
-                        answered[response.status] = answered.get(response.status, 0) + 1
+                        responses[response.status] = responses.get(response.status, 0) + 1
 
     # Within one second most of the cost comes from the token buckets, which are full at first.
     cpu = CPU_PERCENT if form.long else None
@@ -260,6 +260,6 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
                 for path in ("/v1/codes", "/v1/registrations") * 10:
                     group.create_task(post(aiohttp.TCPConnector(local_addr=(target.unknown_address(), 0)), path))
     # 64 tokens and 16 more in each second; a request may wait 5 s for its first token and costs four.
-    handled = answered.get(202, 0) + answered.get(401, 0)
+    handled = responses.get(202, 0) + responses.get(401, 0)
     strike.figure("codes issued and tried", handled, 64 + 5 * 16 + strike.seconds * 16 / 4)
-    assert 500 not in answered
+    assert 500 not in responses

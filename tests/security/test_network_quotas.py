@@ -160,16 +160,16 @@ async def test_a_flood_of_many_mailboxes_fills_no_disk_and_delays_no_other_devic
     body, sends, taken, took = bytes(128 * 1024), form.count(short=400, long=12_000), 0, [0.0]
 
     async def flood() -> int:
-        sent = answered = taken = 0
-        while answered < sends:
-            while sent < sends and sent - answered < 2500:
+        sent = finished = taken = 0
+        while finished < sends:
+            while sent < sends and sent - finished < 2500:
                 attacker.send(ATTACKER, away[sent % len(away)], f"wide{sent}", body=body)
                 sent += 1
                 if sent % 8 == 0:
                     # The duration of this is not part of the measurement.
                     await asyncio.sleep(0)
             accepted, refused = await count_responses(attacker, 1)
-            answered += accepted + len(refused)
+            finished += accepted + len(refused)
             taken += accepted
         return taken
 

@@ -57,7 +57,7 @@ async def test_requests_behind_an_unread_response_use_few_resources(
     target: Target, attack: Attack, form: Form, place: str
 ) -> None:
     many = request(PATHS[place]) * 2_000
-    async with attack("requests behind unread answers", on=place, others=OTHERS[place]) as strike:
+    async with attack("requests behind unread responses", on=place, others=OTHERS[place]) as strike:
         connections = [await target.dial(place) for _ in range(60)]
         await asyncio.gather(*(write(writer, many, form.count(2, 100)) for _, writer in connections))
         await strike.last(form.pick(0.8, 10))

@@ -141,7 +141,7 @@ async def test_writes_wait_out_a_full_disk_during_which_the_database_counts_as_d
             async with database.transaction() as connection:
                 await connection.execute(things.insert(), [row(f"m{n}", "x" * 50) for n in range(500)])
         assert outages.is_outage(caught.value)
-        assert not await database.is_alive(), "it still answers what is read"
+        assert not await database.is_alive(), "it still serves reads"
         await limit(1_000_000)
         await asyncio.gather(*filling)
         assert await stored(database) == {"before": ""} | {f"n{n}": "x" * 50 for n in range(200)}

@@ -42,11 +42,11 @@ class BatchingClient(Business):
         )
         self._unstored: collections.deque[tuple[float, str]] = collections.deque()
         self._sent: dict[str, float] = {}
-        self._answered: dict[str, float] = {}
+        self._responded_at: dict[str, float] = {}
         self._arrived = asyncio.Event()
         self.early = 0
         self.statuses = 0
-        self.answer_took: list[float] = []
+        self.response_took: list[float] = []
         self.status_took: list[float] = []
         self.reply_took: list[float] = []
         # At the end of the load: number of held callbacks, and age of the queue in seconds.
@@ -56,7 +56,7 @@ class BatchingClient(Business):
         self._sent[text] = time.monotonic()
         sent = await super().send(connection, number, text)
         assert sent.request.accepted, sent
-        now = self._answered[sent.request.message_id] = time.monotonic()
+        now = self._responded_at[sent.request.message_id] = time.monotonic()
         self._unstored.append((now, sent.request.message_id))
         return sent
 
@@ -84,8 +84,8 @@ class BatchingClient(Business):
                 update = "UPDATE messages SET status = ? WHERE id = ?"
                 self.early += not self._database.execute(update, (status["status"], status["id"])).rowcount
             self.statuses += 1
-            if status["status"] == "sent" and status["id"] in self._answered:
-                self.status_took.append(now - self._answered[status["id"]])
+            if status["status"] == "sent" and status["id"] in self._responded_at:
+                self.status_took.append(now - self._responded_at[status["id"]])
         for message in body.get("messages", ()):
             self.reply_took.append(now - self._sent[message["text"]["body"]])
         self._arrived.set()
@@ -152,7 +152,7 @@ async def play(installation: Installation, webhook: Webhook, path: Path, message
         metrics = (await asyncio.to_thread(installation.metrics))["coreapp"]
         business.held = measure.metric(metrics, "tidings_callbacks_held")
         business.age = measure.metric(metrics, "tidings_callback_age_seconds")
-        business.answer_took = [sent.took for sent in load.sent]
+        business.response_took = [sent.took for sent in load.sent]
         await business.hears(3 * messages, messages // 10)
     finally:
         storing.cancel()
@@ -169,7 +169,7 @@ async def test_a_client_that_stores_ids_in_batches_sees_every_status(
     assert business.held > 0
     # The delay is part of the latency of first statuses, and of no other.
     assert statistics.median(business.status_took) > 0.9 * DELAY
-    for took in (business.answer_took, business.reply_took, [business.age]):
+    for took in (business.response_took, business.reply_took, [business.age]):
         assert statistics.median(took) < DELAY
     business.close()
 

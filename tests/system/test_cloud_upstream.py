@@ -72,8 +72,8 @@ async def test_messages_statuses_replies_and_read_marks_pass_through_both(
     await received.until(lambda _: len(statuses(received, echoed)) == 3)
     await business.must("PUT", f"/v1/messages/{reply['id']}", {"status": "read"})
     # A reply to the robot's message, which the robot echoes.
-    answered = await send(business, ECHO, text={"body": "again"}, context={"message_id": reply["id"]})
-    await received.until(lambda _: len(statuses(received, answered)) == 3)
+    reply_id = await send(business, ECHO, text={"body": "again"}, context={"message_id": reply["id"]})
+    await received.until(lambda _: len(statuses(received, reply_id)) == 3)
 
     shown = {line.message_id for line in pair.b.list_shown(before)}
     assert len(shown) == 3
@@ -176,7 +176,7 @@ async def test_a_wire_that_is_cut_sends_nothing_twice_or_loses_nothing(
             for n in range(64):
                 sent.append(await send(business, f"1555011{n % 8:04}", text={"body": f"number {n}"}))
                 if n % 8 == 5:
-                    # In the middle of posts and of their answers.
+                    # In the middle of posts and of their responses.
                     proxy.cut()
                 elif n % 8 == 7:
                     proxy.open()

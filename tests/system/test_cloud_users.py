@@ -1,4 +1,4 @@
-"""Ids of users on real processes: a user without a visible number writes, and is answered by the id."""
+"""Ids of users on real processes: a user without a visible number writes, and gets a reply by the id."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def test_requests_refused_by_the_sink_do_not_count(sink: SinkProcess) -> N
     await sink.respond_with(503)
     assert await post(sink, "a", bodies.status("a", "1", Status.SENT, 1)) == 503
     assert (await sink.counts()).statuses == 0
-    assert [record.answered for record in await sink.take()] == [503]
+    assert [record.response_status for record in await sink.take()] == [503]
 
 
 async def test_an_inbound_message_is_recorded_with_its_text(sink: SinkProcess) -> None:
@@ -140,7 +140,7 @@ def test_the_verifier_agrees_with_the_specification() -> None:
 
 
 class FakeServer(asyncio.Protocol):
-    """Server that answers each message with the next of the given responses. `b""` closes the connection instead."""
+    """Server that responds to each message with the next given response. `b""` closes the connection instead."""
 
     responses: ClassVar[list[bytes]] = []
 

@@ -38,11 +38,11 @@ async def installation(
 
 
 class Client:
-    """Client that sends one text under each key. Counts the requests with response 201 in `answered`."""
+    """Client that sends one text under each key. Counts the requests with response 201 in `created`."""
 
     def __init__(self, business: Business) -> None:
         self._business = business
-        self.answered = 0
+        self.created = 0
 
     async def post(self, key: str) -> tuple[int, str]:
         """Send one request. Returns status and message id; status 0 without a response."""
@@ -57,7 +57,7 @@ class Client:
             return 0, ""
         if status != 201:
             return status, ""
-        self.answered += 1
+        self.created += 1
         return status, msgspec.json.decode(raw)["messages"][0]["id"]
 
     async def insist(self, keys: Sequence[str]) -> Mapping[str, str]:
@@ -140,11 +140,11 @@ async def _send_through(client: Client, coreapp: Process, name: str, *, kill: bo
     Returns the ids by key.
     """
     keys = [f"{name} {n}".replace(" ", "-") for n in range(KEYS)]
-    answered = client.answered
+    created = client.created
     sending = asyncio.create_task(client.insist(keys))
     async with asyncio.timeout(SECONDS):
         if kill:
-            await polling.until(lambda: client.answered >= answered + KEYS // 3, seconds=SECONDS, pause=0.005)
+            await polling.until(lambda: client.created >= created + KEYS // 3, seconds=SECONDS, pause=0.005)
             await coreapp.kill9()
         else:
             await coreapp.wait()

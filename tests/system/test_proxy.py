@@ -15,11 +15,11 @@ RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 
 
 class Server:
-    """Records what it receives, and answers each whole request."""
+    """Records what it receives, and responds to each whole request."""
 
     def __init__(self) -> None:
         self.received = b""
-        self.answered = 0
+        self.responses = 0
         self.ended = asyncio.Event()  # a connection was closed
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -27,7 +27,7 @@ class Server:
             while data := await reader.read(1024):
                 self.received += data
                 if data.endswith(b"\r\n\r\n"):
-                    self.answered += 1
+                    self.responses += 1
                     writer.write(RESPONSE)
         except ConnectionError:
             pass
@@ -53,22 +53,22 @@ async def connect(proxy: Proxy) -> Connection:
 
 
 @pytest.mark.parametrize(
-    ("cut", "received", "answered"),
+    ("cut", "received", "responses"),
     [(Cut.BEFORE_REQUEST, b"", 0), (Cut.AFTER_FIRST_BYTE, b"G", 0), (Cut.BEFORE_RESPONSE, REQUEST, 1)],
 )
 async def test_an_exchange_is_cut_at_its_moment(
-    server: tuple[Server, Proxy], cut: Cut, received: bytes, answered: int
+    server: tuple[Server, Proxy], cut: Cut, received: bytes, responses: int
 ) -> None:
     found, proxy = server
     connection = await connect(proxy)
     assert (await connection.request(REQUEST))[0] == 200
-    found.received, found.answered = b"", 0
+    found.received, found.responses = b"", 0
     done = proxy.cut_next(cut)
     with pytest.raises(NoResponse):
         await connection.request(REQUEST)
     assert done.done()
     await asyncio.wait_for(found.ended.wait(), 5.0)
-    assert (found.received, found.answered) == (received, answered)
+    assert (found.received, found.responses) == (received, responses)
     later = await connect(proxy)
     assert (await later.request(REQUEST))[0] == 200
     later.close()

@@ -36,7 +36,7 @@ SECOND = ("network2", "coreapp2", "webapp2", "robots")
 ALLOWED = frozenset({429, 503})
 # Requests without a response while a Webapp is stopped: each of two clients may just have sent one on an idle
 # connection that the Webapp closes.
-UNANSWERED = 2
+WITHOUT_RESPONSE = 2
 
 
 @dataclasses.dataclass(slots=True)
@@ -56,9 +56,9 @@ class Step:
             if status is not None and not 200 <= status < 300 and status not in ALLOWED
         }
 
-    def unanswered(self) -> int:
+    def without_response(self) -> int:
         """Return the number of requests without a response, beyond those that a stopping Webapp may leave."""
-        return max(0, self.responses[None] - (UNANSWERED if self.name.startswith("webapp") else 0))
+        return max(0, self.responses[None] - (WITHOUT_RESPONSE if self.name.startswith("webapp") else 0))
 
     def row(self) -> str:
         responses = ", ".join(
@@ -166,7 +166,7 @@ class Rolling:
         also: further statuses that are allowed.
         """
         wrong = [
-            f"{step.name}: {count} answers {status}"
+            f"{step.name}: {count} responses {status}"
             for step in self.steps
             for status, count in step.disallowed().items()
             if status not in also
@@ -174,7 +174,9 @@ class Rolling:
         # Revisions that answer otherwise close connections as well.
         if not also:
             wrong += [
-                f"{step.name}: {step.unanswered()} without a response" for step in self.steps if step.unanswered()
+                f"{step.name}: {step.without_response()} without a response"
+                for step in self.steps
+                if step.without_response()
             ]
         return [*wrong, *verdict(self.scene.phases, self.scene).describe(examples=5).splitlines()]
 

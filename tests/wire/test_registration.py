@@ -26,7 +26,7 @@ REQUESTS = {
 }
 
 
-ANSWERS = {
+RESPONSES = {
     "registered": registration.Registered,
     "registered_in_bulk": registration.BulkRegistered,
     "keys_left": registration.KeysLeft,
@@ -42,9 +42,9 @@ def contains(said: Any, given: Any) -> bool:
     return bool(said == given)
 
 
-@pytest.mark.parametrize("name", [*REQUESTS, *ANSWERS])
+@pytest.mark.parametrize("name", [*REQUESTS, *RESPONSES])
 def test_every_field_of_a_recorded_body_is_decoded(name: str) -> None:
-    body = msgspec.json.decode(json.dumps(GOLDEN[name]), type={**REQUESTS, **ANSWERS}[name])
+    body = msgspec.json.decode(json.dumps(GOLDEN[name]), type={**REQUESTS, **RESPONSES}[name])
     assert contains(msgspec.to_builtins(body), GOLDEN[name])
 
 

@@ -146,7 +146,9 @@ async def test_a_cancelled_call_leaves_nothing_behind(
 
 
 @given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
-def test_in_any_order_each_call_gets_its_response_or_a_connection_error(order: list[int], answered: set[int]) -> None:
+def test_in_any_order_each_call_gets_its_response_or_a_connection_error(
+    order: list[int], with_response: set[int]
+) -> None:
     class Line:
         """Open connection that carries nothing."""
 
@@ -164,12 +166,12 @@ def test_in_any_order_each_call_gets_its_response_or_a_connection_error(order: l
         ]
         await asyncio.wait(pending, timeout=0)
         for number in order:
-            if number in answered:
+            if number in with_response:
                 assert requests.resolve(number, core.Done(n=number))
         requests.lost("gone")
         results = await asyncio.gather(*pending, return_exceptions=True)
         for number, result in enumerate(results, 1):
-            if number in answered:
+            if number in with_response:
                 assert result == core.Done(n=number)
             else:
                 assert isinstance(result, wire.NotSent)
