@@ -144,7 +144,7 @@ async def volleys(current: Session, transport: str) -> Run:
 
 async def volley(clients: Clients, count: int, size: int, messages: int, samples: int) -> list[float]:
     """Return the seconds of each sample of each client. Raises `Failed` when an envelope is missing."""
-    await clients.forget()
+    await clients.reset()
     pairs = [(SENDER, number) for number in clients.numbers[:count]]
     took: list[float] = await clients.sender.request(
         "volley", pairs=pairs, messages=messages, size=size, samples=samples
@@ -160,9 +160,9 @@ async def redelivery(current: Session, transport: str) -> Run:
         await clients.send(clients.numbers, rate=FIRST_RATE, count=DEVICES, size=SIZE)
         away, fleet = clients.numbers[: DEVICES // 2], clients.fleets[0]
         async with network.sampler() as sampler:
-            await fleet.request("leave", numbers=away)
+            await fleet.request("disconnect", numbers=away)
             await fleet.request("until_fewer", count=DEVICES - len(away) + 1, seconds=30)
-            await clients.forget()
+            await clients.reset()
             routes = [(SENDER, number) for number in away]
             lasting = await clients.sender.send(routes, rate=FIRST_RATE, count=3 * len(away), size=SIZE)
             brief = await clients.sender.send(routes, rate=FIRST_RATE, count=len(away), size=SIZE, ttl=1)
@@ -172,7 +172,7 @@ async def redelivery(current: Session, transport: str) -> Run:
             async with asyncio.timeout(60):
                 while (await clients.sender.counts())["others"] < len(away):  # noqa: ASYNC110 (another process counts)
                     await asyncio.sleep(0.1)
-            await fleet.request("come_back")
+            await fleet.request("reconnect")
             seconds = await clients.until_delivered(3 * len(away))
         return Run(
             name=f"redelivery-{transport}",

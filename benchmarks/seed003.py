@@ -173,7 +173,7 @@ class Crowd:
 
     async def _try(self, send: Callable[[], Awaitable[float]], rate: float, count: int, due: int) -> Trial:
         await self._settle()
-        await self._fleet.request("forget")
+        await self._fleet.request("reset")
         async with self._network.sampler() as sampler:
             began = time.monotonic()
             lag = await send()

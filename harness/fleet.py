@@ -37,7 +37,7 @@ PATIENCE = 20.0
 
 
 class Fleet:
-    """Devices, and counts of what they received since `do_forget` and `do_latencies`."""
+    """Devices, and counts of what they received since `do_reset` and `do_latencies`."""
 
     def __init__(self) -> None:
         self.is_closing = False
@@ -76,7 +76,7 @@ class Fleet:
         if device.is_attached:
             device.is_attached = False
         if not self.is_closing and device.number not in self._away:
-            self._start(self._come_back(device))
+            self._start(self._reconnect(device))
 
     def delivered(self, receiver: FleetDevice, frame: device.Deliver) -> None:
         data = frame.body
@@ -163,7 +163,7 @@ class Fleet:
             ours.bind((f"{self._source}.{index >> 8 & 255}.{index & 255}", 0))
         return ours
 
-    async def _come_back(self, each: FleetDevice) -> None:
+    async def _reconnect(self, each: FleetDevice) -> None:
         await asyncio.sleep(each.wait())
         await self._dial(each)
 
@@ -188,7 +188,7 @@ class Fleet:
         return opened
 
     async def do_counts(self) -> dict[str, Any]:
-        """Return `attached` now, and `delivered`, `repeats`, `wrong` (bodies), `others` (kinds) since `do_forget`."""
+        """Return `attached` now, and `delivered`, `repeats`, `wrong` (bodies), `others` (kinds) since `do_reset`."""
         return {
             "attached": sum(each.is_attached for each in self.devices.values()),
             "delivered": self.delivered_now,
@@ -202,7 +202,7 @@ class Fleet:
         """Return the process id."""
         return os.getpid()
 
-    async def do_forget(self) -> None:
+    async def do_reset(self) -> None:
         """Reset the counts and latencies."""
         self.delivered_now = self.repeats = self.wrong = self.others = 0
         self.failures.clear()
@@ -235,7 +235,7 @@ class Fleet:
             await asyncio.sleep(1.0)
 
     async def do_until_delivered(self, count: int, seconds: float) -> dict[str, Any]:
-        """Wait for `count` deliveries since `do_forget`, for at most `seconds`; returns the counts."""
+        """Wait for `count` deliveries since `do_reset`, for at most `seconds`; returns the counts."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.delivered_now < count:  # noqa: ASYNC110 (one by one)
@@ -277,14 +277,14 @@ class Fleet:
             found += await asyncio.gather(*(cycle(sender, to) for sender, to in pairs))
         return found
 
-    async def do_leave(self, numbers: Sequence[str]) -> None:
-        """Close the connections of these devices, until `do_come_back`."""
+    async def do_disconnect(self, numbers: Sequence[str]) -> None:
+        """Close the connections of these devices, until `do_reconnect`."""
         self._away.update(numbers)
         for number in numbers:
             self.devices[number].close()
 
-    async def do_come_back(self) -> None:
-        """Reconnect the devices of `do_leave`."""
+    async def do_reconnect(self) -> None:
+        """Reconnect the devices of `do_disconnect`."""
         away, self._away = self._away, set()
         for number in away:
             self._start(self._dial(self.devices[number]))

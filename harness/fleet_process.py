@@ -65,7 +65,7 @@ class FleetProcess(Child):
         return float(response["seconds"])
 
     async def counts(self) -> dict[str, Any]:
-        """Return the counts since `forget`; see `Fleet.do_counts`."""
+        """Return the counts since the request `reset`; see `Fleet.do_counts`."""
         found: dict[str, Any] = await self.request("counts")
         return found
 

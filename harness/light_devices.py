@@ -134,9 +134,9 @@ class LightDevice(asyncio.Protocol):
             self.is_attached = False
             self._crowd.count(-1)
         if not self._crowd.closed:
-            self._crowd.start(self._come_back())
+            self._crowd.start(self._reconnect())
 
-    async def _come_back(self) -> None:
+    async def _reconnect(self) -> None:
         await self._wait()
         await self.dial()
 

@@ -49,7 +49,7 @@ async def through_api(current: Session, idle: int, rate: float, seconds: float) 
             tokens = await register(common["TIDINGS_NETWORK_HTTP_URL"], KEY, numbers(idle, BLOCK))
             await fleet.open(tokens, [(host, int(port))], source="127.9")
             await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS))
-            await fleet.request("forget")
+            await fleet.request("reset")
             work = [
                 (number, f"{index}: ".ljust(SIZE, "."))
                 for index, number in enumerate(stage.recipients(ROBOTS, int(rate * seconds)))

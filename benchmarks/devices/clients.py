@@ -30,12 +30,12 @@ class Clients:
     sender: FleetProcess  # process with one more device, on the first node
     numbers: Sequence[str]
 
-    async def forget(self) -> None:
+    async def reset(self) -> None:
         """Reset all counters."""
-        await asyncio.gather(*(fleet.request("forget") for fleet in (*self.fleets, self.sender)))
+        await asyncio.gather(*(fleet.request("reset") for fleet in (*self.fleets, self.sender)))
 
     async def delivered(self) -> int:
-        """Return the messages delivered since `forget`.
+        """Return the messages delivered since `reset`.
 
         Raises `Failed` for repeated or damaged ones and lost connections.
         """
@@ -46,7 +46,7 @@ class Clients:
         return sum(count["delivered"] - count["others"] for count in counts)
 
     async def latencies(self) -> list[float]:
-        """Return the latency of every delivery since `forget`, in seconds."""
+        """Return the latency of every delivery since `reset`, in seconds."""
         found = await asyncio.gather(*(fleet.take_latencies() for fleet in self.fleets))
         return [milliseconds / 1000 for milliseconds in itertools.chain(*found)]
 
@@ -55,7 +55,7 @@ class Clients:
 
         Raises `Failed`.
         """
-        await self.forget()
+        await self.reset()
         routes = [(SENDER, number) for number in some]
         said = await self.sender.send(routes, rate=rate, count=count, size=size, **more)
         if said["refused"]:
@@ -64,7 +64,7 @@ class Clients:
         return said
 
     async def until_delivered(self, count: int) -> float:
-        """Wait for `count` deliveries since `forget`; return the seconds. Raises `Failed` when they do not arrive."""
+        """Wait for `count` deliveries since `reset`; return the seconds. Raises `Failed` when they do not arrive."""
         began, arrived = time.monotonic(), 0
         while time.monotonic() < began + PATIENCE:
             arrived = await self.delivered()

@@ -24,12 +24,12 @@ async def test_a_fleet_receives_everything_once_including_what_it_missed_offline
     devices = [(number, network.tokens[number]) for number in (ALICE, BOB)]
     await fleet.open(devices, addresses, transport=way, seconds=PATIENCE)
     try:
-        await fleet.do_leave([BOB])
+        await fleet.do_disconnect([BOB])
         await fleet.do_until_fewer(2, PATIENCE)
         said = await fleet.do_send(routes=[(ALICE, BOB)], rate=0, count=20, size=5000)
         assert (said["sent"], said["refused"]) == (20, {})
         assert (await fleet.do_counts())["delivered"] == 0
-        await fleet.do_come_back()
+        await fleet.do_reconnect()
         await fleet.do_until_attached(2, PATIENCE)
         said = await fleet.do_send(routes=[(ALICE, BOB), (BOB, ALICE)], rate=0, count=200, size=70_000)
         assert said["refused"] == {}
