@@ -65,7 +65,7 @@ def note(what: str, **found: Any) -> None:
 
 
 @dataclasses.dataclass(slots=True)
-class Crowd:
+class ConnectedDevices:
     """Network and its connected devices."""
 
     network: DeviceNetwork
@@ -242,12 +242,12 @@ async def _idle(network: DeviceNetwork) -> dict[str, float]:
     return {"cpu": cpu, "alone": found.nodes_alone, "kernel": found.kernel}
 
 
-async def crowd(current: Session, wanted: int, nodes: int, link: float) -> None:
+async def measure_connections(current: Session, wanted: int, nodes: int, link: float) -> None:
     """Measure the ramp, then messages in turn and a reconnect of all its connections, each as a separate run."""
     async with network_with_nodes(current, nodes) as network:
         fleets = await network.fork_fleets(nodes)
         await asyncio.gather(*(fleet.request("keep_alive", period=PING) for fleet in fleets))
-        climbing = Crowd(network, wanted, fleets)
+        climbing = ConnectedDevices(network, wanted, fleets)
 
         async def climb() -> Run:
             async with network.sampler(SAMPLES) as sampler:
@@ -286,7 +286,7 @@ def sum_table(sums: Sequence[Mapping[str, int]]) -> str:
     return "\n".join(report.table(["GiB", *(f"{count:,}" for count in SUMS)], rows))
 
 
-async def turns(climbed: Crowd) -> Run:
+async def turns(climbed: ConnectedDevices) -> Run:
     """Send one envelope to every device in turn, which has received none before."""
     network = climbed.network
     sender = await network.fleet("sender")
@@ -307,7 +307,7 @@ async def turns(climbed: Crowd) -> Run:
     return dataclasses.replace(found, latencies={"to the device": times})
 
 
-async def storm(climbed: Crowd) -> Run:
+async def storm(climbed: ConnectedDevices) -> Run:
     """Kill all nodes, which their parent restarts; measure when which fraction of the devices has reconnected."""
     network, overflows = climbed.network, readings.read_kernel().overflows
     there = [int((await fleet.counts())["attached"]) for fleet in climbed.fleets]
@@ -348,7 +348,7 @@ async def measure(current: Session) -> None:
         if run is not None:
             link = run.details["bytes of nodes for a link of one direction"]
     if any(map(current.is_wanted, ("ramp", "turns", "storm"))):
-        await crowd(current, wanted, nodes, link)
+        await measure_connections(current, wanted, nodes, link)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ import psutil
 import uvloop
 
 from harness import processes
-from harness.light_devices import Crowd, LightDevice, register
+from harness.light_devices import LightDevice, LightDevices, register
 from harness.mariadb import MariaDB, free_port
 from harness.redis_server import RedisServer
 from tidings.wire import device
@@ -88,7 +88,7 @@ async def start(directory: Path, mariadb: MariaDB, redis: RedisServer, given: ar
     return nodes
 
 
-async def connect(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
+async def connect(crowd: LightDevices, nodes: Sequence[Node]) -> Mapping[str, Any]:
     before, began = [node.rss for node in nodes], time.monotonic()
     await crowd.connect(seconds=900)
     seconds = time.monotonic() - began
@@ -100,7 +100,7 @@ async def connect(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
     }
 
 
-async def echo(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
+async def echo(crowd: LightDevices, nodes: Sequence[Node]) -> Mapping[str, Any]:
     """Send envelopes between devices, half of them on another node; each recipient sends one back."""
     numbers = list(crowd.devices)
     sent: dict[str, float] = {}
@@ -134,7 +134,7 @@ async def echo(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
     }
 
 
-async def announce(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
+async def announce(crowd: LightDevices, nodes: Sequence[Node]) -> Mapping[str, Any]:
     numbers = list(crowd.devices)
     moments: list[float] = []
 
@@ -170,7 +170,7 @@ async def announce(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
     }
 
 
-async def death(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
+async def death(crowd: LightDevices, nodes: Sequence[Node]) -> Mapping[str, Any]:
     """Kill the last node: its devices reconnect to the others, and envelopes sent to them in between arrive."""
     there = crowd.attached
     began = time.monotonic()
@@ -212,7 +212,7 @@ async def main(given: argparse.Namespace) -> None:
         tokens = await register(nodes[0].http, KEY, numbers)
         results: dict[str, Any] = {"devices": given.devices, "nodes": given.nodes}
         results["seconds to register all"] = round(time.monotonic() - began, 1)
-        crowd = Crowd([node.tcp for node in nodes], tokens)
+        crowd = LightDevices([node.tcp for node in nodes], tokens)
         try:
             for measure in (connect, echo, announce, death):
                 found = await measure(crowd, nodes)

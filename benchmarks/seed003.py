@@ -76,7 +76,7 @@ class Trial:
         return self.times.p99 < LIMIT and self.lag < LIMIT / 1000
 
 
-class Crowd:
+class FleetTrials:
     """Connected devices of one fleet, with or without groups."""
 
     def __init__(self, network: DeviceNetwork, fleet: FleetProcess, some: Sequence[str], seconds: float) -> None:
@@ -219,7 +219,7 @@ async def scenario(current: Session, name: str, count: int) -> Run:
         tokens = await network.register(some)
         fleet = await network.fleet()
         await network.attach(fleet, tokens)
-        crowd = Crowd(network, fleet, some, seconds)
+        crowd = FleetTrials(network, fleet, some, seconds)
         try:
             attempt, start = crowd.to_users, inbound / 2
             if name in MEMBERS:

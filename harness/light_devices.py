@@ -60,7 +60,7 @@ class LightDevice(asyncio.Protocol):
     Sends are repeated on the next connection until they have a response.
     """
 
-    def __init__(self, crowd: Crowd, number: str, token: str) -> None:
+    def __init__(self, crowd: LightDevices, number: str, token: str) -> None:
         self._crowd = crowd
         self._token = token
         self._transport: asyncio.Transport | None = None
@@ -183,7 +183,7 @@ class LightDevice(asyncio.Protocol):
             self._transport.write(len(data).to_bytes(4, "big") + data)
 
 
-class Crowd:
+class LightDevices:
     """Devices that connect to the same addresses, round robin."""
 
     def __init__(self, addresses: Sequence[Address], tokens: Mapping[str, str]) -> None:

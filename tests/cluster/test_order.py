@@ -21,7 +21,7 @@ import pytest
 
 from harness import lateness, namespaces, packages
 from harness.lateness import Lateness
-from harness.light_devices import Crowd, LightDevice, register
+from harness.light_devices import LightDevice, LightDevices, register
 from harness.mariadb import MariaDB, free_port
 from harness.namespaces import HUB, Namespace
 from harness.processes import Process
@@ -70,7 +70,7 @@ def body_of(id: str) -> bytes:
 class Ledger:
     """Envelopes sent, in order, and envelopes shown."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: LightDevices) -> None:
         self.sent: dict[str, Envelope] = {}
         self.unexpected: list[str] = []
         self.corrupt: list[str] = []
@@ -214,7 +214,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def move(crowd: Crowd) -> None:
+async def move(crowd: LightDevices) -> None:
     """Let recipients abandon their connections, one after the other; each connects to the next node. Never ends."""
     for number in itertools.cycle(READERS):
         crowd.devices[number].abandon()
@@ -224,7 +224,7 @@ async def move(crowd: Crowd) -> None:
 class Load:
     """Load from all senders to their recipients in round robin, at a rate, until it ends."""
 
-    def __init__(self, crowd: Crowd, ledger: Ledger) -> None:
+    def __init__(self, crowd: LightDevices, ledger: Ledger) -> None:
         self._stop = asyncio.Event()
         self._crowd, self._ledger = crowd, ledger
         self._task = asyncio.create_task(self._run())
@@ -255,7 +255,7 @@ def test_envelope_order_holds_between_nodes(tmp_path: Path, fault: str) -> None:
     assert subprocess.run(command, cwd=ROOT, timeout=300).returncode == 0
 
 
-async def _play(scene: Scene, name: str, crowd: Crowd, ledger: Ledger, late: Lateness) -> None:
+async def _play(scene: Scene, name: str, crowd: LightDevices, ledger: Ledger, late: Lateness) -> None:
     loop = asyncio.get_running_loop()
     load = Load(crowd, ledger)
     await asyncio.sleep(BEFORE)
@@ -323,7 +323,7 @@ async def _run(directory: Path, name: str) -> None:
             scene.processes.append(Process(f"network-{number}", "network", environment, directory, prefix=space.prefix))
         await asyncio.gather(*[process.start() for process in scene.processes])
         tokens = await register(f"http://{spaces[0].address}:{ports[0]}", KEY, SENDERS + READERS)
-        crowd = Crowd([(space.address, ports[1]) for space in spaces], tokens)
+        crowd = LightDevices([(space.address, ports[1]) for space in spaces], tokens)
         ledger = Ledger(crowd)
         try:
             await crowd.connect()

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from harness import polling
-from harness.light_devices import Crowd, register
+from harness.light_devices import LightDevices, register
 from harness.redis_server import RedisCluster, RedisServer
 from tests.cluster.conftest import KEY, OPERATOR_KEY, PATIENCE, NetworkNode, StartNode
 from tidings.wire import device
@@ -25,7 +25,7 @@ RATE = 200
 class Load:
     """Load from all senders to all readers in round robin, at a rate, until it is ended."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: LightDevices) -> None:
         self.crowd = crowd
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -74,11 +74,11 @@ StartLoad = Callable[..., Awaitable[Load]]
 @pytest.fixture
 async def start_load() -> AsyncIterator[StartLoad]:
     """Function that starts a load: `await start_load(*nodes)`, with senders and readers spread over these nodes."""
-    crowds: list[Crowd] = []
+    crowds: list[LightDevices] = []
 
     async def start(*nodes: NetworkNode) -> Load:
         tokens = await register(nodes[0].http, KEY, SENDERS + READERS)
-        crowd = Crowd([node.tcp for node in nodes], tokens)
+        crowd = LightDevices([node.tcp for node in nodes], tokens)
         crowds.append(crowd)
         await crowd.connect()
         return Load(crowd)

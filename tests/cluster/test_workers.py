@@ -13,7 +13,7 @@ import aiohttp
 import psutil
 
 from harness import polling
-from harness.light_devices import Crowd, register
+from harness.light_devices import LightDevices, register
 from harness.mariadb import free_port
 from harness.redis_server import RedisServer
 from tests.cluster.conftest import KEY, PATIENCE, StartNode
@@ -80,7 +80,7 @@ async def test_a_planned_stop_drains_every_worker_and_leaves_no_process(
     parent = await start_node(redis.url, TIDINGS_NETWORK_WORKERS="2")
     await parent.becomes(nodes=2)
     processes = [parent.fork_server, *parent.workers]
-    crowd = Crowd([parent.tcp], await register(parent.http, KEY, [f"1555020{index:04}" for index in range(40)]))
+    crowd = LightDevices([parent.tcp], await register(parent.http, KEY, [f"1555020{index:04}" for index in range(40)]))
     await crowd.connect()
     try:
         # As a supervisor does that stops all processes of a service.
