@@ -14,7 +14,7 @@ import statistics
 
 from benchmarks import calibrations
 from benchmarks.rig import contents, messages, session, stage
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from harness import client, cloud_client
@@ -56,7 +56,7 @@ async def through_cloud(scene: Scene, secret: AppSecret) -> Scene:
 
 
 async def measure_one(prepared: Stage, secret: AppSecret, name: str, title: str, *, count: int) -> Run:
-    """Start from the prepared state, warm up, send `count` messages, stop. Raises `Failed` and others."""
+    """Start from the prepared state, warm up, send `count` messages, stop. Raises `RunFailed` and others."""
     async with prepared.performance(name) as started:
         scene = await through_cloud(started, secret) if name == CLOUD else started
         await scene.sink.verify(every=1)
@@ -67,7 +67,7 @@ async def measure_one(prepared: Stage, secret: AppSecret, name: str, title: str,
             await client.closed_loop(scene.business, work, CLIENTS, load=found.load)
         verified = (await scene.sink.counts()).verified - verified
         if verified < STATUSES * count:
-            raise Failed(f"{verified} signed events of {count} messages")
+            raise RunFailed(f"{verified} signed events of {count} messages")
         run = found.run(name, title, details={"verified_signatures": verified})
         path = "/{phone-number-id}/messages" if name == CLOUD else "/v1/messages"
         latencies = {f"POST {path}": run.latencies["POST /v1/messages"]} | {
@@ -86,7 +86,7 @@ def p99(runs: list[Run], name: str) -> float:
 
 
 async def measure(current: Session) -> None:
-    """Measure both APIs in alternating rounds. Raises `Failed`."""
+    """Measure both APIs in alternating rounds. Raises `RunFailed`."""
     count = QUICK if current.options.quick else MESSAGES
     secret = AppSecret()
     async with stage.prepared(
@@ -106,7 +106,7 @@ async def measure(current: Session) -> None:
 
 
 def _judge(current: Session) -> None:
-    """Add the ratio of the p99 to the report. Raises `Failed` when a limit is exceeded, unless --quick."""
+    """Add the ratio of the p99 to the report. Raises `RunFailed` when a limit is exceeded, unless --quick."""
     ratio = current.report.ratios[-1]
     slow, fast = p99(current.report.runs, CLOUD), p99(current.report.runs, V1)
     if not slow or not fast:
@@ -118,9 +118,9 @@ def _judge(current: Session) -> None:
     if current.options.quick:
         return
     if ratio.value is not None and ratio.value < LEAST:
-        raise Failed(f"{ratio}: less than {LEAST:.0%} of v1's rate")
+        raise RunFailed(f"{ratio}: less than {LEAST:.0%} of v1's rate")
     if slow > MOST * fast:
-        raise Failed(f"p99 of {slow:.1f} ms, v1 has {fast:.1f} ms")
+        raise RunFailed(f"p99 of {slow:.1f} ms, v1 has {fast:.1f} ms")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ import msgspec
 
 from benchmarks import calibrations
 from benchmarks.rig import contents, messages, session, stage, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.sampler import Sampler, Samples
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene
@@ -194,7 +194,7 @@ def _texts(name: str, numbers: Sequence[str]) -> list[Message]:
 
 
 async def measure_pair(current: Session) -> Run:
-    """Measure messages from v1 at A to three statuses at A's webhook. Raises `Failed` and others."""
+    """Measure messages from v1 at A to three statuses at A's webhook. Raises `RunFailed` and others."""
     count = PAIR_QUICK if current.options.quick else PAIR
     robots = _robots(current)
     async with paired(current, "pair") as scene:
@@ -202,7 +202,7 @@ async def measure_pair(current: Session) -> Run:
         work = _texts("pair", stage.recipients(robots, count))
         run = await messages.closed(scene, "pair", "A, B and their database", work, CLIENTS, planned=count)
     if not current.options.quick and run.rate < LEAST_PAIR:
-        raise Failed(f"{run.rate:.0f} messages per second; the limit is {LEAST_PAIR:.0f}")
+        raise RunFailed(f"{run.rate:.0f} messages per second; the limit is {LEAST_PAIR:.0f}")
     return run
 
 
@@ -217,14 +217,14 @@ def _posted_run(
     rate: float | None = None,
     details: Mapping[str, object] | None = None,
 ) -> Run:
-    """Return the figures of messages that were posted to the bare server. Raises `Failed` when some were not, or twice.
+    """Return the figures of messages posted to the bare server. Raises `RunFailed` when some were not, or twice.
 
     started: Unix seconds
     rate: messages per second; None to count from the first request to the last post
     """
     accepted = {sent.request.message_id for sent in load.sent if sent.request.accepted}
     if accepted != set(posts.times) or posts.repeated:
-        raise Failed(f"{len(accepted)} messages accepted, {len(posts.times)} posted, {posts.repeated} of them again")
+        raise RunFailed(f"{len(accepted)} messages accepted, {len(posts.times)} posted, {posts.repeated} of them again")
     seconds = max(posts.times.values()) - started
     return Run(
         name=name,
@@ -246,7 +246,7 @@ def _posted_run(
 
 
 async def measure_sink(current: Session, name: str, milliseconds: int, rate: int) -> Run:
-    """Measure messages from v1 at A to their posts. Raises `Failed` and others.
+    """Measure messages from v1 at A to their posts. Raises `RunFailed` and others.
 
     milliseconds: until the server's response
     rate: messages per second of the number
@@ -269,16 +269,16 @@ async def measure_sink(current: Session, name: str, milliseconds: int, rate: int
 
 
 async def _wait_posted(scene: AloneScene, count: int, *, least: float = messages.SLOWEST) -> None:
-    """Wait until `count` messages were posted. Raises `Failed`. least: messages per second at which to give up"""
+    """Wait until `count` messages were posted. Raises `RunFailed`. least: messages per second at which to give up"""
     try:
         await scene.graph.wait_posted(count, seconds=60 + count / least)
     except TimeoutError:
         posts = await scene.graph.take()
-        raise Failed(f"of {count} messages only {len(posts.times)} were posted") from None
+        raise RunFailed(f"of {count} messages only {len(posts.times)} were posted") from None
 
 
 async def measure_drain(current: Session) -> Run:
-    """Measure the rate at which a queue drains at a number of 80 messages per second. Raises `Failed` and others."""
+    """Measure the rate at which a queue drains at a number of 80 messages per second. Raises `RunFailed` and others."""
     count = DRAIN_QUICK if current.options.quick else current.options.queued
     environment = {"TIDINGS_JOB_QUEUE_LIMIT": str(count + 1_000), "TIDINGS_CLOUD_PAIR_PACING": "1"}
     async with alone(current, "drain", rate=NUMBER_RATE, limit=NUMBER_RATE, environment=environment) as scene:
@@ -299,15 +299,15 @@ async def measure_drain(current: Session) -> Run:
         f"with 130429 (limit 0); all {count:,} accepted within {filled - started:.1f} s."
     )
     if posts.throttled or (not current.options.quick and abs(rate / NUMBER_RATE - 1) > MOST_OFF):
-        raise Failed(f"drained at {rate:.2f} messages per second, {posts.throttled} refused with 130429")
+        raise RunFailed(f"drained at {rate:.2f} messages per second, {posts.throttled} refused with 130429")
     return run
 
 
 def drain_rate(times: Iterable[float], filled: float) -> float:
-    """Return the messages per second between the first and the last post after a moment. Raises `Failed`."""
+    """Return the messages per second between the first and the last post after a moment. Raises `RunFailed`."""
     later = sorted(moment for moment in times if moment > filled)
     if len(later) < 2:
-        raise Failed("the queue was empty when the last message was accepted")
+        raise RunFailed("the queue was empty when the last message was accepted")
     return (len(later) - 1) / (later[-1] - later[0])
 
 
@@ -353,7 +353,7 @@ def status_body(scene: AloneScene, sent: Sent, status: str) -> str:
 
 
 async def measure_webhooks(current: Session) -> Run:
-    """Measure posts of one status each while A sends. Raises `Failed` and others."""
+    """Measure posts of one status each while A sends. Raises `RunFailed` and others."""
     count = WEBHOOKS_QUICK if current.options.quick else WEBHOOKS
     async with alone(current, "webhooks") as scene:
         numbers = stage.recipients(ROBOTS, count)
@@ -371,13 +371,13 @@ async def measure_webhooks(current: Session) -> Run:
             ended = max(sent.started + sent.took for sent in posted.sent)
             wrong = [sent.request.status for sent in posted.sent if sent.request.status != 200]
             if wrong:
-                raise Failed(f"{len(wrong)} posts got another response than 200, for example with {wrong[0]}")
+                raise RunFailed(f"{len(wrong)} posts got another response than 200, for example with {wrong[0]}")
             await messages.wait_complete(scene, count)
     seconds = ended - started
     latency = summary.summarise([sent.took for sent in posted.sent])
     late = seconds - len(posted.sent) / POST_RATE
     if not current.options.quick and (latency.p99 > MOST_P99 or late > 1.0):
-        raise Failed(
+        raise RunFailed(
             f"p99 of {latency.p99:.0f} ms, {late:.1f} s behind the rate; the limits are {MOST_P99:.0f} ms, 1 s"
         )
     return Run(
@@ -394,7 +394,7 @@ async def measure_webhooks(current: Session) -> Run:
 
 
 async def measure(current: Session) -> None:
-    """Carry out all runs. Raises `Failed`."""
+    """Carry out all runs. Raises `RunFailed`."""
     if current.is_wanted("pair"):
         await current.once(Variant("pair", "A, B and their database", functools.partial(measure_pair, current)))
     for kind, rate in (("sink", PLENTY), ("rate", HIGHEST_RATE)):
@@ -418,15 +418,15 @@ async def measure(current: Session) -> None:
 
 
 def _judge(current: Session) -> None:
-    """Compare the rates with the bare server to their limits. Raises `Failed`, unless --quick."""
+    """Compare the rates with the bare server to their limits. Raises `RunFailed`, unless --quick."""
     rates = [run.rate for run in current.report.runs if run.name == "sink-1ms" and not run.is_marked]
     ratios = [ratio.value for ratio in current.report.ratios if ratio.name == "rate-150ms"]
     if current.options.quick:
         return
     if rates and statistics.median(rates) < LEAST_SINK:
-        raise Failed(f"{statistics.median(rates):.0f} messages per second at A alone; the limit is {LEAST_SINK:.0f}")
+        raise RunFailed(f"{statistics.median(rates):.0f} messages per second at A alone; the limit is {LEAST_SINK:.0f}")
     if ratios and ratios[0] is not None and ratios[0] < LEAST_SLOW:
-        raise Failed(f"{ratios[0]:.2f} of the rate with responses of 150 ms; the limit is {LEAST_SLOW}")
+        raise RunFailed(f"{ratios[0]:.2f} of the rate with responses of 150 ms; the limit is {LEAST_SLOW}")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ import psutil
 
 from benchmarks.rig import machine
 from benchmarks.rig.report import RESULTS
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from benchmarks.workloads import WORKLOADS
 from tidings.observability import interpreter
 
@@ -101,10 +101,10 @@ class Run:
                     process.send_signal(number)
 
     def figures(self) -> dict[str, Any]:
-        """Return the measured figures. Raises `Failed`."""
+        """Return the measured figures. Raises `RunFailed`."""
         files = list(self._output.glob("*.json"))
         if self._process.returncode or not files:
-            raise Failed(f"{self._about}: {self._log.read_text()[-2000:]}")
+            raise RunFailed(f"{self._about}: {self._log.read_text()[-2000:]}")
         found: dict[str, Any] = json.loads(files[0].read_text())["runs"][0]
         return found
 
@@ -126,7 +126,7 @@ def alternate(runs: Sequence[Run], seconds: float) -> None:
 def run(
     revision: str, workload: str, rounds: int, *, messages: int, seconds: float, python: str, before: str
 ) -> list[Round]:
-    """Measure all rounds. Raises `Failed`, and `CalledProcessError` for an unknown revision.
+    """Measure all rounds. Raises `RunFailed`, and `CalledProcessError` for an unknown revision.
 
     seconds: length of a time slice
     python:  interpreter of the revision
@@ -258,7 +258,7 @@ def main() -> None:
             python=options.python,
             before=options.before or options.workload,
         )
-    except Failed as failed:
+    except RunFailed as failed:
         sys.exit(f"FAILED: {failed}")
     ratio = median(rounds)
     before = _describe(options)

@@ -30,7 +30,7 @@ from benchmarks.devices.clients import SENDER, Clients
 from benchmarks.devices.footprint import EACH, GIB, Footprint
 from benchmarks.devices.network import DeviceNetwork, network_of, numbers
 from benchmarks.rig import report, session, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.seed004 import SHARES, figures
 from harness.control import ChildFailed
@@ -90,20 +90,20 @@ class ConnectedDevices:
         for start, end in itertools.pairwise(bounds):
             try:
                 await self._round(range(start, end))
-            except (TimeoutError, ChildFailed, Failed) as error:
+            except (TimeoutError, ChildFailed, RunFailed) as error:
                 self.stopped = f"at {self.count:,} and some more: {str(error)[-300:]}"
                 return
         self.stopped = f"at the {self.count:,} that were asked for"
 
     async def _round(self, devices: range) -> None:
-        """Connect these devices, an equal part of them from each fleet. Raises `Failed`."""
+        """Connect these devices, an equal part of them from each fleet. Raises `RunFailed`."""
         cpu, overflows, before = self._cpu(), readings.read_kernel().overflows, self.count
         parts = [devices[index :: len(self.fleets)] for index in range(len(self.fleets))]
         connecting = 0.0
         for first in range(0, len(parts), LANES):
             some = list(enumerate(parts))[first : first + LANES]
             if footprint.read_available() < RESERVE:
-                raise Failed(f"the machine has less than {RESERVE / GIB:g} GiB left")
+                raise RunFailed(f"the machine has less than {RESERVE / GIB:g} GiB left")
             tokens = {index: await self.network.register([_number(i) for i in part]) for index, part in some}
             began = time.monotonic()
             await asyncio.gather(*(self.network.attach(self.fleets[index], tokens[index], index) for index in tokens))
@@ -253,7 +253,7 @@ async def measure_connections(current: Session, wanted: int, nodes: int, link: f
             async with network.sampler(SAMPLES) as sampler:
                 await climbing.climb()
             if climbing.first is None or climbing.last is None or climbing.first == climbing.last:
-                raise Failed(climbing.stopped)
+                raise RunFailed(climbing.stopped)
             (few, with_few), (count, with_all) = climbing.first, climbing.last
             measured = footprint.Measured(nodes, few, with_few, count, with_all, link)
             sums = [footprint.project(measured, count) for count in SUMS]

@@ -27,7 +27,7 @@ import httpx
 from benchmarks import calibrations, console_rows
 from benchmarks.console_rows import FilledRows
 from benchmarks.rig import contents, messages, report, session, stage, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from benchmarks.rig.summary import Summary
@@ -69,10 +69,10 @@ class Console:
         self.http = http
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        """Return a page. Raises `Failed` for another status than 200."""
+        """Return a page. Raises `RunFailed` for another status than 200."""
         response = await self.http.get(path, headers=headers)
         if response.status_code != 200:
-            raise Failed(f"GET {path}: {response.status_code} {response.text[:200]}")
+            raise RunFailed(f"GET {path}: {response.status_code} {response.text[:200]}")
         return response
 
 
@@ -85,7 +85,7 @@ async def logged_in(port: int) -> AsyncIterator[Console]:
         form = {"csrf": token, "username": "admin", "password": client.PASSWORD}
         response = await http.post("/console/login", data=form, headers={"Origin": str(http.base_url).rstrip("/")})
         if response.status_code != 303:
-            raise Failed(f"login at the console: {response.status_code}")
+            raise RunFailed(f"login at the console: {response.status_code}")
         yield Console(http)
 
 
@@ -271,7 +271,7 @@ async def fill(scene: Scene, message_count: int, callback_count: int) -> FilledR
 
 
 async def measure_lists(current: Session, prepared: Stage) -> Run:
-    """Fill the tables, request every list, and add the tables to the report. Raises `Failed`."""
+    """Fill the tables, request every list, and add the tables to the report. Raises `RunFailed`."""
     options = current.options
     part = QUICK if options.quick else 1
     async with prepared.performance(LISTS) as scene:
@@ -296,10 +296,12 @@ async def measure_lists(current: Session, prepared: Stage) -> Run:
     print("\n\n".join(["\n".join(explained), *tables]), flush=True)
     over = [page for page in pages if page.rows > MOST_ROWS]
     if over:
-        raise Failed(f"{len(over)} pages read over {MOST_ROWS:,} rows: {[(page.rows, page.path) for page in over[:5]]}")
+        raise RunFailed(
+            f"{len(over)} pages read over {MOST_ROWS:,} rows: {[(page.rows, page.path) for page in over[:5]]}"
+        )
     slow = [page for page in pages if page.summary.p95 > SLOW_MS]
     if slow and not options.quick:
-        raise Failed(f"{len(slow)} pages with a p95 over {SLOW_MS:.0f} ms: {[page.path for page in slow[:5]]}")
+        raise RunFailed(f"{len(slow)} pages with a p95 over {SLOW_MS:.0f} ms: {[page.path for page in slow[:5]]}")
     took = {title: [second for page in some for second in page.took] for title, some in _by_title(pages).items()}
     count = sum(map(len, took.values()))
     return Run(
@@ -361,14 +363,14 @@ async def keep_open(console: Console, path: str) -> None:
         query = urlencode({"of": path, "since": since})
         async with console.http.stream("GET", f"/console/stream?{query}", timeout=None) as stream:
             if stream.status_code != 200:
-                raise Failed(f"stream of {path}: {stream.status_code}")
+                raise RunFailed(f"stream of {path}: {stream.status_code}")
             async for line in stream.aiter_lines():
                 if line == "event: changed":
                     shown = await console.get(path, {"HX-Request": "true"})  # as htmx requests it
 
 
 async def measure_load(prepared: Stage, name: str, title: str, *, count: int, opened: int) -> Run:
-    """Send `count` messages beside open pages. Raises `Failed` and others."""
+    """Send `count` messages beside open pages. Raises `RunFailed` and others."""
     async with prepared.performance(name) as scene, logged_in(scene.business.port) as console:
         await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS), CLIENTS)
         async with asyncio.TaskGroup() as group:
@@ -383,7 +385,7 @@ async def measure_load(prepared: Stage, name: str, title: str, *, count: int, op
 
 
 def _judge(current: Session) -> None:
-    """Add rate and memory to the report. Raises `Failed` when a limit is exceeded, unless --quick."""
+    """Add rate and memory to the report. Raises `RunFailed` when a limit is exceeded, unless --quick."""
     peaks = {
         name: [run.samples.peak_rss["webapp"] / 1e6 for run in current.report.runs if run.name == name]
         for name in (PLAIN, CONSOLES)
@@ -398,13 +400,13 @@ def _judge(current: Session) -> None:
     if current.options.quick:
         return
     if ratio.value is not None and ratio.value < LEAST_RATE:
-        raise Failed(f"{ratio}: less than {LEAST_RATE:.0%} of the rate without open pages")
+        raise RunFailed(f"{ratio}: less than {LEAST_RATE:.0%} of the rate without open pages")
     if more > MOST_MB:
-        raise Failed(f"{more:.1f} MB more with {OPEN} open pages")
+        raise RunFailed(f"{more:.1f} MB more with {OPEN} open pages")
 
 
 async def measure(current: Session) -> None:
-    """Measure the lists, and then open pages in alternating rounds. Raises `Failed`."""
+    """Measure the lists, and then open pages in alternating rounds. Raises `RunFailed`."""
     options = current.options
     async with stage.prepared(current, robots=ROBOTS, environment=ENVIRONMENT) as prepared:
         if current.is_wanted(LISTS):

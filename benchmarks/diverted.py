@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks import calibrations
 from benchmarks.rig import contents, messages, report, session, stage, summary
 from benchmarks.rig.messages import Measured
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Stage
 from benchmarks.rig.summary import Summary
@@ -120,7 +120,7 @@ def summaries(found: Sequence[Routed], done: Mapping[str, float]) -> dict[str, d
 async def measure_one(stages: Sequence[Stage], rate: float, seconds: float, share: float) -> Run:
     """Measure one run; return the figures of the first installation, with those of the second in `details`.
 
-    Raises `Failed` and others.
+    Raises `RunFailed` and others.
     """
     numbers = stage.recipients(ROBOTS, round(3 * seconds * rate))
     work = [(number, f"diverted {i}: ".ljust(contents.TEXT, ".")) for i, number in enumerate(numbers)]
@@ -138,7 +138,7 @@ async def measure_one(stages: Sequence[Stage], rate: float, seconds: float, shar
                 taken[one.route].load.sent.append(one.sent)
     refused = [one for one in found if not one.sent.request.accepted]
     if refused:
-        raise Failed(f"{len(refused)} of {len(found)} requests were refused: {refused[0].sent.request}")
+        raise RunFailed(f"{len(refused)} of {len(found)} requests were refused: {refused[0].sent.request}")
     title = f"{rate:,.0f} requests/s, {share:.0%} of the recipients diverted"
     first, second = (one.run("diverted", title) for one in taken)
     done = {**rates.completion_times(taken[FIRST].records), **rates.completion_times(taken[SECOND].records)}

@@ -53,7 +53,7 @@ def growth(points: Sequence[Point], throughput: Sequence[float], since: float, u
 
 
 async def measure_one(prepared: Stage, rate: float, count: int, warm: int) -> Run:
-    """Send `warm` and then `count` messages at `rate` per second. Raises `Failed` and others.
+    """Send `warm` and then `count` messages at `rate` per second. Raises `RunFailed` and others.
 
     warm: messages that are sent first and not counted
     """

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from benchmarks import calibrations
 from benchmarks.rig import contents, messages, session, stage
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from harness import client
@@ -34,7 +34,7 @@ Drive = Callable[[Scene, Load], Awaitable[object]]
 
 
 async def measure_one(prepared: Stage, name: str, title: str, drive: Drive, *, keys: bool) -> Run:
-    """Start from the prepared state, warm up, apply one load, stop. Raises `Failed` and others."""
+    """Start from the prepared state, warm up, apply one load, stop. Raises `RunFailed` and others."""
     async with prepared.performance(name) as scene:
         await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS), CLIENTS)
         scene.business.fresh_keys = keys
@@ -70,7 +70,7 @@ def offered(rate: float, seconds: int) -> Drive:
 
 
 async def measure(current: Session) -> None:
-    """Measure each load with and without keys, in alternating rounds. Raises `Failed`."""
+    """Measure each load with and without keys, in alternating rounds. Raises `RunFailed`."""
     quick = current.options.quick
     seconds = QUICK_SECONDS if quick else SECONDS
     loads = {f"offered{rate}": (f"{rate} a second offered", offered(rate, seconds)) for rate in OFFERED}
@@ -92,7 +92,7 @@ async def measure(current: Session) -> None:
             await current.alternate(without, with_keys, rounds=current.options.rounds)
             ratio = current.report.ratios[-1]
             if not quick and ratio.value is not None and ratio.value < LEAST:
-                raise Failed(f"{ratio}: with keys less than {LEAST:.0%} of the rate without")
+                raise RunFailed(f"{ratio}: with keys less than {LEAST:.0%} of the rate without")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

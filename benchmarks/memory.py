@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks import calibrations
 from benchmarks.rig import contents, messages, report, session, stage
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from harness import client, measure
@@ -58,7 +58,7 @@ async def fill(scene: Scene, load: Load, callbacks: int) -> None:
                 # Messages are refused now; callbacks of those in flight still arrive.
                 await asyncio.sleep(0.5)
             elif not sent.request.accepted:
-                raise client.Unexpected(f"message: status {sent.request.status}")
+                raise client.UnexpectedResponse(f"message: status {sent.request.status}")
         connection.close()
 
     async with asyncio.timeout(FILL_SECONDS), asyncio.TaskGroup() as group:
@@ -73,7 +73,7 @@ async def _let_through(scene: Scene) -> None:
 
 
 async def measure_one(prepared: Stage, callbacks: int, *, with_url: bool) -> Run:
-    """Fill the queue, then drain it. Raises `Failed` when a process exceeded the memory limit, and others."""
+    """Fill the queue, then drain it. Raises `RunFailed` when a process exceeded the memory limit, and others."""
     weights: dict[str, float] = {}
     waiting = 0
     async with prepared.performance("memory") as scene:
@@ -94,7 +94,7 @@ async def measure_one(prepared: Stage, callbacks: int, *, with_url: bool) -> Run
         if name not in ("mariadbd", "load", "sink") and size >= LIMIT_MB * 1e6
     }
     if heavy:
-        raise Failed(f"with {waiting} callbacks waiting these were over {LIMIT_MB} MB: {heavy}")
+        raise RunFailed(f"with {waiting} callbacks waiting these were over {LIMIT_MB} MB: {heavy}")
     title = f"{waiting:,} callbacks wait, webhook {'refuses' if with_url else 'not set'}"
     return found.run("memory", title, details={"waiting": waiting, "rss_mb": weights})
 

@@ -23,11 +23,11 @@ from typing import Any
 from benchmarks import calibrations, overload
 from benchmarks.flood import Orders
 from benchmarks.rig import contents, messages, session, stage, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from harness import client, ledger, polling
-from harness.client import Business, Message, Sent, Unexpected
+from harness.client import Business, Message, Sent, UnexpectedResponse
 from harness.http_connection import Connection
 from harness.installation import Installation
 
@@ -95,7 +95,7 @@ def recipients_of(index: int) -> list[str]:
 
 
 async def add_all(numbers: Numbers, installation: Installation) -> None:
-    """Add the further numbers, and log in to each. Raises `Unexpected`."""
+    """Add the further numbers, and log in to each. Raises `UnexpectedResponse`."""
     for index in range(1, NUMBERS):
         number = str(15550000000 + index)
         process = await asyncio.create_subprocess_exec(
@@ -106,12 +106,12 @@ async def add_all(numbers: Numbers, installation: Installation) -> None:
         output, _ = await process.communicate()
         password = re.search(rb"first password  (\S+)", output)
         if password is None:
-            raise Unexpected(f"number add: {output!r}")
+            raise UnexpectedResponse(f"number add: {output!r}")
         login = b"Basic " + base64.b64encode(b"admin@%s:%s" % (number.encode(), password[1]))
         business = Business(installation.api_port)
         status, response = await _log_in(business, login)
         if status != 200:
-            raise Unexpected(f"login of {number}: {status} {response}")
+            raise UnexpectedResponse(f"login of {number}: {status} {response}")
         numbers.tokens.append(response["users"][0]["token"])
 
 
@@ -142,7 +142,7 @@ async def warm_up(scene: Scene, businesses: Sequence[Business]) -> None:
 
 
 async def measure_rate(prepared: Stage, numbers: Numbers, name: str, title: str, *, count: int, share: int) -> Run:
-    """Measure `count` messages of 64 clients that share the first `share` numbers. Raises `Failed` and others."""
+    """Measure `count` messages of 64 clients that share the first `share` numbers. Raises `RunFailed` and others."""
     async with prepared.performance(name) as scene:
         businesses = numbers.clients(scene)
         if share == 1:
@@ -158,7 +158,7 @@ async def measure_rate(prepared: Stage, numbers: Numbers, name: str, title: str,
 async def measure_others(prepared: Stage, numbers: Numbers, name: str, title: str, *, seconds: int, flood: bool) -> Run:
     """Measure the latencies of numbers below their limit, while another number is flooded, or alone.
 
-    Raises `Failed` and others. The rate and the first latencies of the run are those of the numbers below their limit.
+    Raises `RunFailed` and others. Rate and first latencies of the run are those of the numbers below their limit.
     """
     limits = {"TIDINGS_MESSAGES_RATE": str(LIMIT)}
     async with prepared.performance(name, limits) as scene:
@@ -177,7 +177,7 @@ async def measure_others(prepared: Stage, numbers: Numbers, name: str, title: st
                     group.create_task(client.open_loop(business, work, QUIET_RATE, load=found.load))
             refused = [sent for sent in found.load.sent if not sent.request.accepted]
             if refused:
-                raise Failed(f"{len(refused)} messages of numbers below their limit were refused")
+                raise RunFailed(f"{len(refused)} messages of numbers below their limit were refused")
             took = [sent.took for sent in found.load.sent]
             flooded = flooding.result() if flooding is not None else []
             found.load.sent += flooded
@@ -207,7 +207,7 @@ async def _flood(scene: Scene, start: float, seconds: int) -> list[Sent]:
 
 
 async def measure(current: Session) -> None:
-    """Measure the rates, then the latencies during a flood, in alternating rounds. Raises `Failed`."""
+    """Measure the rates, then the latencies during a flood, in alternating rounds. Raises `RunFailed`."""
     quick, rounds = current.options.quick, current.options.rounds
     numbers = Numbers()
     set_up = functools.partial(add_all, numbers)
@@ -225,7 +225,7 @@ async def measure(current: Session) -> None:
             await current.alternate(one, twenty, rounds=rounds)
             ratio = current.report.ratios[-1]
             if not quick and ratio.value is not None and ratio.value < LEAST:
-                raise Failed(f"{ratio}: {NUMBERS} numbers reach less than {LEAST:.0%} of the rate of one")
+                raise RunFailed(f"{ratio}: {NUMBERS} numbers reach less than {LEAST:.0%} of the rate of one")
         if current.is_wanted("flood"):
             await _measure_floods(current, prepared, numbers, rounds)
 
@@ -254,7 +254,9 @@ async def _measure_floods(current: Session, prepared: Stage, numbers: Numbers, r
         f"{statistics.median(found['flooded']):.1f} ms during the flood ({change:+.1f} ms)."
     )
     if not current.options.quick and change > MOST_MS:
-        raise Failed(f"the flood of one number moves the p99 of the others by {change:.1f} ms, more than {MOST_MS} ms")
+        raise RunFailed(
+            f"the flood of one number moves the p99 of the others by {change:.1f} ms, more than {MOST_MS} ms"
+        )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

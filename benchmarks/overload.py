@@ -24,7 +24,7 @@ from benchmarks import calibrations
 from benchmarks.flood import Happened, Look, Orders, Request
 from benchmarks.rig import contents, messages, report, session, stage, summary
 from benchmarks.rig.messages import Measured
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from harness import client, ledger, measure, spawn
@@ -101,7 +101,7 @@ async def find_peak(prepared: Stage, seconds: float) -> Run:
 
 
 async def measure_flood(prepared: Stage, factor: int, peak: float, clients: int, seconds: float) -> Run:
-    """Measure one flood. Raises `Failed` and others.
+    """Measure one flood. Raises `RunFailed` and others.
 
     factor: offered load, relative to the peak
     peak:   messages per second
@@ -148,7 +148,7 @@ async def _flood(scene: Scene, rate: float, clients: int, seconds: float) -> tup
 
 
 async def send_apart(scene: Scene, name: str, orders: Orders) -> Happened:
-    """Send in a separate process. Raises `Failed`.
+    """Send in a separate process. Raises `RunFailed`.
 
     name: of the process in the report
     """
@@ -161,7 +161,7 @@ async def send_apart(scene: Scene, name: str, orders: Orders) -> Happened:
         )
     scene.helpers[name] = process.pid
     if await asyncio.to_thread(process.wait):
-        raise Failed(f"{name} failed: {log_path.read_text()[-1500:]}")
+        raise RunFailed(f"{name} failed: {log_path.read_text()[-1500:]}")
     return await asyncio.to_thread(_read, Path(orders.output))
 
 

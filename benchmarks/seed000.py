@@ -27,13 +27,13 @@ from benchmarks import calibrations
 from benchmarks.calibrations import mysqlslap
 from benchmarks.rig import contents, messages, report, session, stage
 from benchmarks.rig.messages import Measured
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import ONE_OF_EACH, Scene, Stage
 from benchmarks.workloads import delays
 from harness import client, ledger, spawn
 from harness.client import Checks, Message, Sent
-from harness.cluster import Shape
+from harness.cluster import ProcessCounts
 
 ROOT = Path(__file__).parents[1]
 LOCUST = ROOT / "build" / "bench" / "bin" / "locust"
@@ -117,7 +117,7 @@ LIMITED = Setting(
     patient=True,
 )
 SHARDED = Setting("seed-shards", "the same, 2 shards on 2 Coreapps")
-TWO_COREAPPS = Shape(webapps=1, coreapps=2, networks=1, shards=2)
+TWO_COREAPPS = ProcessCounts(webapps=1, coreapps=2, networks=1, shards=2)
 
 
 def work(name: str, count: int, robots: int) -> list[Message]:
@@ -127,7 +127,7 @@ def work(name: str, count: int, robots: int) -> list[Message]:
 
 
 async def measure_one(prepared: Stage, setting: Setting, count: int, robots: int) -> Run:
-    """Run one setting from the prepared state to reconciled figures. Raises `Failed` and others."""
+    """Run one setting from the prepared state to reconciled figures. Raises `RunFailed` and others."""
     planned = work(setting.name, count, robots)
     async with prepared.performance(setting.name, setting.environment) as scene:
         async with messages.measured(scene, count) as found:
@@ -174,9 +174,9 @@ class Turn(msgspec.Struct):
 
 
 async def drive_by_locust(scene: Scene, planned: Sequence[Message], found: Measured) -> None:
-    """Send the messages with `benchmarks/locustfile.py`, and read its results. Raises `Failed`."""
+    """Send the messages with `benchmarks/locustfile.py`, and read its results. Raises `RunFailed`."""
     if not LOCUST.exists():
-        raise Failed("Locust is not installed: make bench-seed000 installs it")
+        raise RunFailed("Locust is not installed: make bench-seed000 installs it")
     directory = scene.installation.directory
     write_work(planned, directory / "work.jsonl")
     environment = {
@@ -199,10 +199,10 @@ async def drive_by_locust(scene: Scene, planned: Sequence[Message], found: Measu
     scene.helpers["locust"] = process.pid
     status = await asyncio.to_thread(process.wait)
     if status:
-        raise Failed(f"locust ended with {status}: {(directory / 'locust.log').read_text()[-1500:]}")
+        raise RunFailed(f"locust ended with {status}: {(directory / 'locust.log').read_text()[-1500:]}")
     turns = await asyncio.to_thread(_read_turns, directory / "turns.jsonl")
     if len(turns) != len(planned):
-        raise Failed(f"locust wrote down {len(turns)} of {len(planned)} turns")
+        raise RunFailed(f"locust wrote down {len(turns)} of {len(planned)} turns")
     # The start of Locust does not count.
     found.started = min(turn.started - turn.contacts_took for turn in turns)
     for turn in turns:

@@ -112,7 +112,7 @@ def reduced_cells() -> list[Cell]:
 
 
 async def measure_cell(scene: Scene, cell: Cell, seconds: float) -> Run:
-    """Measure one cell. Raises `Failed` and others."""
+    """Measure one cell. Raises `RunFailed` and others."""
     numbers = stage.recipients(ROBOTS, ROBOTS)
     await scene.sink.respond_with(200, cell.delay / 1000)
     async with messages.measured(scene, drain=functools.partial(_respond_at_once, scene.sink)) as found:

@@ -23,7 +23,7 @@ from benchmarks.devices.api import through_api
 from benchmarks.devices.clients import FIRST_RATE, SENDER, Clients, connect
 from benchmarks.devices.network import most_connections, network_of
 from benchmarks.rig import report, session, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
 from harness.fleet_device import TCP, WS_JSON, WS_MSGPACK
 
@@ -143,7 +143,7 @@ async def volleys(current: Session, transport: str) -> Run:
 
 
 async def volley(clients: Clients, count: int, size: int, messages: int, samples: int) -> list[float]:
-    """Return the seconds of each sample of each client. Raises `Failed` when an envelope is missing."""
+    """Return the seconds of each sample of each client. Raises `RunFailed` when an envelope is missing."""
     await clients.reset()
     pairs = [(SENDER, number) for number in clients.numbers[:count]]
     took: list[float] = await clients.sender.request(
@@ -167,7 +167,7 @@ async def redelivery(current: Session, transport: str) -> Run:
             lasting = await clients.sender.send(routes, rate=FIRST_RATE, count=3 * len(away), size=SIZE)
             brief = await clients.sender.send(routes, rate=FIRST_RATE, count=len(away), size=SIZE, ttl=1)
             if lasting["refused"] or brief["refused"]:
-                raise Failed(f"refused: {lasting}, {brief}")
+                raise RunFailed(f"refused: {lasting}, {brief}")
             # The sender is notified of each expired envelope.
             async with asyncio.timeout(60):
                 while (await clients.sender.counts())["others"] < len(away):  # noqa: ASYNC110 (another process counts)

@@ -25,7 +25,7 @@ from benchmarks import calibrations
 from benchmarks.devices.echo import CONVERSATIONS, echoes
 from benchmarks.devices.network import API_KEY, DeviceNetwork, network_of, numbers
 from benchmarks.rig import report, session, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.sampler import Samples
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.summary import Summary
@@ -123,7 +123,7 @@ class FleetTrials:
             if said["refused"]:
                 # Everything of this sender is refused for a while, until the refused message is sent again.
                 self._speaker += 1
-                raise Failed(f"refused: {said['refused']}")
+                raise RunFailed(f"refused: {said['refused']}")
             return float(said["lag"])
 
         return await self._try(send, rate, count, count * (members - 1))
@@ -152,7 +152,7 @@ class FleetTrials:
             stamp = time.monotonic_ns() - int(late * 1e9)
             async with self._http.post(path, json={"text": f"@{stamp:020}".ljust(SIZE, "x")}) as response:
                 if response.status != 202:
-                    raise Failed(f"{response.status}: {await response.text()}")
+                    raise RunFailed(f"{response.status}: {await response.text()}")
 
         async with asyncio.TaskGroup() as group:
             for index in range(count):
@@ -180,7 +180,7 @@ class FleetTrials:
             counts = await self._fleet.request("until_delivered", count=due, seconds=PATIENCE)
             seconds = time.monotonic() - began
         if counts["delivered"] != due or counts["repeats"] or counts["wrong"] or counts["failures"]:
-            raise Failed(f"{due} were due: {counts}")
+            raise RunFailed(f"{due} were due: {counts}")
         times = summary.summarise([each / 1000 for each in await self._fleet.take_latencies()])
         return Trial(rate, due, seconds, times, lag, sampler.samples)
 
@@ -197,7 +197,7 @@ async def climb(start: float, attempt: Callable[[float], Awaitable[Trial]]) -> t
         try:
             trial = await attempt(rate)
             note = f"{rate:,.1f}/s: p99 {trial.times.p99} ms"
-        except (Failed, ChildFailed, ExceptionGroup, TimeoutError) as error:
+        except (RunFailed, ChildFailed, ExceptionGroup, TimeoutError) as error:
             note = f"{rate:,.1f}/s: {session.reason(error)}"[-200:]
         print(f"    {note}", flush=True)
         if trial is not None and trial.is_good:
@@ -234,7 +234,7 @@ async def scenario(current: Session, name: str, count: int) -> Run:
         finally:
             await crowd.close()
     if not good:
-        raise Failed(f"at no rate: {why}")
+        raise RunFailed(f"at no rate: {why}")
     best = max(good, key=lambda trial: trial.rate)
     return Run(
         name=f"{name}-{count}",

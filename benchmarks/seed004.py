@@ -23,7 +23,7 @@ from benchmarks.devices import readings
 from benchmarks.devices.clients import SENDER, Clients
 from benchmarks.devices.network import DeviceNetwork, most_connections, network_of, numbers
 from benchmarks.rig import report, session, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.sampler import Samples, depths
 from benchmarks.rig.session import Benchmark, Session, Variant
 from harness import measure as metrics
@@ -128,7 +128,7 @@ async def ramp(current: Session, transport: str, wanted: int) -> None:
             async with network.sampler() as sampler:
                 await climbing.climb()
             if not climbing.count:
-                raise Failed(climbing.stopped)
+                raise RunFailed(climbing.stopped)
             details = {"rows": climbing.rows, "stopped": climbing.stopped}
             title = f"ramp over {transport}, {nodes} nodes"
             return figures(name, title, climbing.count, "connections", climbing.seconds, sampler.samples, details)

@@ -24,7 +24,7 @@ from benchmarks.rig.sampler import role
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.workloads import WARM
 from harness import client
-from harness.cluster import Shape
+from harness.cluster import ProcessCounts
 from tidings.wire.addresses import shard_of
 
 COUNTS = (1, 2, 4)
@@ -81,8 +81,8 @@ def prediction(found: Mapping[int, Sequence[Run]]) -> list[str]:
     return report.table(["shards", "messages/s", "Webapps", "network nodes", "cores of the database"], rows)
 
 
-def shape_of(count: int) -> Shape:
-    return Shape(webapps=1, coreapps=count, networks=1, shards=count)
+def shape_of(count: int) -> ProcessCounts:
+    return ProcessCounts(webapps=1, coreapps=count, networks=1, shards=count)
 
 
 async def measure_full(current: Session, count: int, amount: int) -> Run:
@@ -111,7 +111,7 @@ async def measure_alone(current: Session, count: int, amount: int) -> Run:
 
 
 async def measure_steady(current: Session, count: int, rate: float, seconds: float) -> Run:
-    """Measure one run at a rate per shard. Raises `Failed` and others."""
+    """Measure one run at a rate per shard. Raises `RunFailed` and others."""
     numbers = stage.recipients(WARM.robots, WARM.robots)
     whole = round(rate * count * seconds)
     work = [(numbers[i % WARM.robots], f"steady {i}: ".ljust(contents.TEXT, ".")) for i in range(whole)]

@@ -29,7 +29,7 @@ ledger, robots' log and webhook agree on every message and its text."""
 
 
 async def measure_one(prepared: Stage, workload: Workload, count: int) -> Run:
-    """Start from the prepared state, run one workload, stop. Raises `Failed` and others."""
+    """Start from the prepared state, run one workload, stop. Raises `RunFailed` and others."""
     async with prepared.performance(workload.name, workload.environment()) as scene:
         if workload.warm:
             await messages.warm_up(scene, stage.recipients(workload.robots, workload.robots), workload.clients)

@@ -20,7 +20,7 @@ from harness.http_connection import Connection, NoResponse
 PASSWORD = "Tidings-2026!"
 
 
-class Unexpected(Exception):
+class UnexpectedResponse(Exception):
     """The server gave a response that the run cannot continue with."""
 
 
@@ -110,16 +110,16 @@ class Business:
         raise NoResponse(errors[-1])
 
     async def log_in(self, password: str = PASSWORD) -> None:
-        """Log in as admin, and change the default password if it is still set. Raises `Unexpected`."""
+        """Log in as admin, and change the default password if it is still set. Raises `UnexpectedResponse`."""
         status, response = await self.call("POST", "/v1/users/login", {}, authorization=_basic(password))
         if status != 200:
             status, response = await self.call("POST", "/v1/users/login", {}, authorization=_basic("secret"))
             if status == 200 or response["errors"][0]["code"] != 1024:
-                raise Unexpected(f"login with the default password: {status} {response}")
+                raise UnexpectedResponse(f"login with the default password: {status} {response}")
             change = {"new_password": password}
             status, response = await self.call("POST", "/v1/users/login", change, authorization=_basic("secret"))
         if status != 200:
-            raise Unexpected(f"login: {status} {response}")
+            raise UnexpectedResponse(f"login: {status} {response}")
         self.use(response["users"][0]["token"])
 
     def use(self, token: str) -> None:
@@ -140,10 +140,10 @@ class Business:
         return status, msgspec.json.decode(raw) if raw else None
 
     async def must(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request that has to succeed. Raises `Unexpected`."""
+        """Send a request that has to succeed. Raises `UnexpectedResponse`."""
         status, response = await self.call(method, path, body)
         if not 200 <= status < 300:
-            raise Unexpected(f"{method} {path}: {status} {response}")
+            raise UnexpectedResponse(f"{method} {path}: {status} {response}")
         return response
 
     async def set_webhook(self, url: str) -> None:
@@ -156,13 +156,13 @@ class Business:
         await self.must("PATCH", "/v1/settings/application", {"webhooks": webhooks, "sent_status": True})
 
     async def check_contacts(self, numbers: Sequence[str]) -> None:
-        """Check contacts, all of which must be valid. Raises `Unexpected`."""
+        """Check contacts, all of which must be valid. Raises `UnexpectedResponse`."""
         for start in range(0, len(numbers), 1000):
             page = numbers[start : start + 1000]
             response = await self.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
             wrong = [contact for contact in response["contacts"] if contact["status"] != "valid"]
             if wrong:
-                raise Unexpected(f"contacts: {wrong[:3]}")
+                raise UnexpectedResponse(f"contacts: {wrong[:3]}")
 
     def request(
         self,
@@ -287,7 +287,7 @@ async def closed_loop(
 ) -> Load:
     """Send `work` from `clients` clients, each of which waits for its response before it sends the next message.
 
-    Raises `Unexpected` for any response other than success, and `NoResponse`.
+    Raises `UnexpectedResponse` for any response other than success, and `NoResponse`.
 
     contacts_first: make a contacts call before each message; `Checks` for another kind of call than `wait`.
     patient: retry after 429 or 503.
@@ -313,7 +313,7 @@ async def closed_loop(
                     sent = await business.post(connection, message)
                 load.sent.append(sent)
                 if not sent.request.accepted:
-                    raise Unexpected(f"message to {message.number}: status {sent.request.status}")
+                    raise UnexpectedResponse(f"message to {message.number}: status {sent.request.status}")
         finally:
             load.ended(connection)
 
@@ -339,7 +339,7 @@ async def _check_one(connection: Connection, request: bytes, load: Load, patient
         status, raw = await connection.request(request)
     # `wait` always has the network's result, so that `processing` is a response to `no_wait` only.
     if status != 200 or not (b'"valid"' in raw or b'"processing"' in raw):
-        raise Unexpected(f"contacts: {status} {raw[:200]!r}")
+        raise UnexpectedResponse(f"contacts: {status} {raw[:200]!r}")
     return time.perf_counter() - started
 
 

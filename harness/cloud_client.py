@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harness.client import Business, Unexpected
+from harness.client import Business, UnexpectedResponse
 from tidings.wire.cloud import identity, wamid
 
 VERSION = "v25.0"
@@ -58,11 +58,11 @@ class CloudBusiness(Business):
         return 503 if status == 500 and _UNAVAILABLE in response else status
 
     def accepted_id(self, response: bytes) -> str:
-        """Return our own id of an accepted message. Raises `Unexpected` for an id that is not made by the façade."""
+        """Return our own id of an accepted message. Raises `UnexpectedResponse` for one of another form."""
         given = _accepted(response).messages[0].id
         found = wamid.decode(given)
         if found is None:
-            raise Unexpected(f"id of a message: {given}")
+            raise UnexpectedResponse(f"id of a message: {given}")
         return found.message_id
 
 
@@ -78,5 +78,5 @@ async def app_secret(environment: Mapping[str, str]) -> str:
     )
     printed, _ = await process.communicate()
     if process.returncode != 0:
-        raise Unexpected(f"tidings webhook-secret cloud: exit status {process.returncode}")
+        raise UnexpectedResponse(f"tidings webhook-secret cloud: exit status {process.returncode}")
     return printed.decode().strip()

@@ -84,7 +84,7 @@ class CloudPair:
         return await self.a.switch(token, await app_secret(self.b.common), base_url)
 
     async def run(self, *command: str, **variables: str) -> str:
-        """Run a command of A. Returns what it prints. Raises `Unexpected`."""
+        """Run a command of A. Returns what it prints. Raises `UnexpectedResponse`."""
         return await self.a.run(*command, **variables)
 
     def list_shown(self, since: int = 0) -> list[ledger.Shown]:

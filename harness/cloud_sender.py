@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.client import Unexpected
+from harness.client import UnexpectedResponse
 from harness.cloud_client import ACCOUNT
 from harness.installation import Installation
 from harness.local_only import sitecustomize
@@ -53,7 +53,7 @@ class CloudSender(Installation):
         return printed
 
     async def run(self, *command: str, **variables: str) -> str:
-        """Run a command. Returns what it prints. Raises `Unexpected`."""
+        """Run a command. Returns what it prints. Raises `UnexpectedResponse`."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "cli.main", *command),
             env={**os.environ, **sitecustomize.environment(), **self.common, **variables},
@@ -62,13 +62,13 @@ class CloudSender(Installation):
         )
         printed, wrong = await process.communicate()
         if process.returncode != 0:
-            raise Unexpected(f"tidings {' '.join(command)}: {wrong.decode()}")
+            raise UnexpectedResponse(f"tidings {' '.join(command)}: {wrong.decode()}")
         return printed.decode()
 
 
 def printed_field(printed: str, name: str) -> str:
-    """Return a value that `tidings number upstream` has printed. Raises `Unexpected`."""
+    """Return a value that `tidings number upstream` has printed. Raises `UnexpectedResponse`."""
     found = re.search(rf"^{name} +(\S+)$", printed, re.MULTILINE)
     if found is None:
-        raise Unexpected(f"no {name} in {printed}")
+        raise UnexpectedResponse(f"no {name} in {printed}")
     return found[1]

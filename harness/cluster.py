@@ -13,7 +13,7 @@ from harness.redis_server import RedisServer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Shape:
+class ProcessCounts:
     """Number of processes of each kind."""
 
     webapps: int = 2
@@ -36,7 +36,7 @@ class Cluster(Installation):
         redis: RedisServer | None,
         environment: Mapping[str, str],
         *,
-        shape: Shape,
+        shape: ProcessCounts,
         profile: bool = False,
     ) -> None:
         """redis: required for more than one network node; `None` for none."""

@@ -154,7 +154,7 @@ class Installation:
         await self.stop()
 
     async def start(self, names: Iterable[str] = (), extra: Mapping[str, str] | None = None) -> None:
-        """Start these, or all, in order, each when the one before is ready. Raises `Ended` and `TimeoutError`."""
+        """Start these or all, each once the one before is ready. Raises `ProcessEnded` and `TimeoutError`."""
         for name in names or self.processes:
             await self.processes[name].start(extra)
 

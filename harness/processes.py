@@ -25,7 +25,7 @@ START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 
 
-class Ended(Exception):
+class ProcessEnded(Exception):
     """The process ended before it was ready; `str()` contains the end of its log."""
 
 
@@ -81,7 +81,7 @@ class Process:
     async def start(self, extra: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Start and wait until it is ready; returns what it reports about itself, such as its ports.
 
-        Raises `Ended`, and `TimeoutError` after `START_SECONDS`.
+        Raises `ProcessEnded`, and `TimeoutError` after `START_SECONDS`.
 
         extra: variables for this run only.
         """
@@ -107,7 +107,7 @@ class Process:
             text = await pipes.read_to_the_end(read)
         if not text:
             await self._end
-            raise Ended(f"{self.name} ended with status {self._process.returncode}: {self.log_tail()}")
+            raise ProcessEnded(f"{self.name} ended with status {self._process.returncode}: {self.log_tail()}")
         where: Mapping[str, Any] = json.loads(text)
         return where
 

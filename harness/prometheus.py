@@ -24,7 +24,7 @@ UNPACKED = ROOT / ".cache" / "prometheus"
 START_SECONDS = 30.0
 
 
-class Refused(Exception):
+class PromtoolError(Exception):
     """`promtool` found an error; `str()` is its output."""
 
 
@@ -44,11 +44,11 @@ def program(name: str) -> str:
 
 
 def promtool(*words: str, cwd: Path = CONFIGURATION) -> str:
-    """Run `promtool` and return its output. Raises `Refused`."""
+    """Run `promtool` and return its output. Raises `PromtoolError`."""
     command = [program("promtool"), *words]
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        raise Refused(done.stdout)
+        raise PromtoolError(done.stdout)
     return done.stdout
 
 

@@ -19,7 +19,7 @@ import pytest
 from harness import polling
 from harness.installation import Installation
 from harness.local_only import sitecustomize
-from harness.local_only.sitecustomize import LeavesMachine
+from harness.local_only.sitecustomize import ExternalAccessRefused
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
@@ -47,7 +47,7 @@ def connect(address: Any, family: int = socket.AF_INET) -> None:
     ],
 )
 def test_a_public_name_or_address_is_refused_and_recorded(attempt: Callable[[], object], named: str) -> None:
-    with pytest.raises(LeavesMachine, match="nothing may leave"):
+    with pytest.raises(ExternalAccessRefused, match="nothing may leave"):
         attempt()
     (recorded,) = sitecustomize.take()
     assert named in recorded
@@ -68,7 +68,7 @@ async def test_look_ups_in_threads_are_recorded_although_their_error_is_handled(
 def test_local_names_and_texts_that_are_addresses_may_be_looked_up(host: str | None) -> None:
     try:
         socket.getaddrinfo(host, 443)
-    except LeavesMachine:
+    except ExternalAccessRefused:
         raise
     except socket.gaierror:
         # Not every machine knows its own name.
@@ -78,7 +78,7 @@ def test_local_names_and_texts_that_are_addresses_may_be_looked_up(host: str | N
 
 @pytest.mark.parametrize("host", ["example.com", "hook.example.org.", "a.invalid", "b.test"])
 def test_names_for_documents_are_refused_and_fail_no_test(host: str) -> None:
-    with pytest.raises(LeavesMachine):
+    with pytest.raises(ExternalAccessRefused):
         socket.getaddrinfo(host, 443)
     assert sitecustomize.take() == []
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness import spawn
 from harness.mariadb import free_port
 
@@ -23,7 +23,7 @@ CLIENTS = 64
 
 @contextlib.asynccontextmanager
 async def server(what: str) -> AsyncIterator[int]:
-    """Run one of `bare_servers` as a process; yield its port. Raises `Failed`."""
+    """Run one of `bare_servers` as a process; yield its port. Raises `RunFailed`."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.calibrations.bare_servers", what, str(port)]
     process = spawn.start(command, cwd=ROOT)
@@ -31,7 +31,7 @@ async def server(what: str) -> AsyncIterator[int]:
         deadline = time.monotonic() + START_SECONDS
         while not await _responds(port):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise Failed(f"the bare server {what} did not start")
+                raise RunFailed(f"the bare server {what} did not start")
             await asyncio.sleep(0.05)
         yield port
     finally:

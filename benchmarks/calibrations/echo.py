@@ -30,7 +30,7 @@ class _Client(asyncio.Protocol):
 
 
 async def calibrate(_ground: Ground) -> Calibration:
-    """Measure the rate of echoes. Raises `Failed`."""
+    """Measure the rate of echoes. Raises `RunFailed`."""
     loop, data = asyncio.get_running_loop(), bytes(SIZE)
     async with bare.server("echo") as port:
         made = [await loop.create_connection(_Client, "127.0.0.1", port) for _ in range(bare.CLIENTS)]

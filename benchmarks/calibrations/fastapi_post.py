@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from benchmarks.calibrations import bare
 from benchmarks.rig.calibration import RATE, Calibration, Ground
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness.client import Business
 from harness.http_connection import Connection
 
@@ -15,7 +15,7 @@ _BODY = json.dumps({"to": "15550110001", "type": "text", "text": {"body": "x" * 
 
 
 async def calibrate(_ground: Ground) -> Calibration:
-    """Measure the rate of requests. Raises `Failed`."""
+    """Measure the rate of requests. Raises `RunFailed`."""
     async with bare.server("fastapi") as port:
         business = Business(port)
         request = business.request("POST", "/v1/messages", _BODY)
@@ -30,6 +30,6 @@ def _post(connection: Connection, request: bytes) -> Callable[[], Awaitable[None
     async def once() -> None:
         status, _ = await connection.request(request)
         if status != 201:
-            raise Failed(f"the bare FastAPI responded with {status}")
+            raise RunFailed(f"the bare FastAPI responded with {status}")
 
     return once

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from benchmarks.rig.calibration import MILLISECONDS, Calibration, Ground
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness import packages
 from harness.mariadb import MariaDB
 
@@ -34,7 +34,7 @@ def program() -> str:
 
 
 async def measure(server: MariaDB) -> float:
-    """Return the milliseconds of one write, with five concurrent clients. Raises `Failed`."""
+    """Return the milliseconds of one write, with five concurrent clients. Raises `RunFailed`."""
     environment = {
         **os.environ,
         "MYSQLSLAP": await asyncio.to_thread(program),
@@ -49,7 +49,7 @@ async def measure(server: MariaDB) -> float:
     said = (await process.communicate())[0].decode(errors="replace")
     found = _READING.search(said)
     if process.returncode or found is None:
-        raise Failed(f"mysqlslap ended with {process.returncode}: {said[-1000:]}")
+        raise RunFailed(f"mysqlslap ended with {process.returncode}: {said[-1000:]}")
     return float(found[1])
 
 

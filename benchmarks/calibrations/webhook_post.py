@@ -8,7 +8,7 @@ import aiohttp
 
 from benchmarks.calibrations import bare
 from benchmarks.rig.calibration import RATE, Calibration, Ground
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness.sink_process import SinkProcess
 
 # Requests in flight: `max_concurrent_requests`.
@@ -18,13 +18,13 @@ _HEADERS = {"Content-Type": "application/json"}
 
 
 async def calibrate(ground: Ground) -> Calibration:
-    """Measure the rate of posts. Raises `Failed`."""
+    """Measure the rate of posts. Raises `RunFailed`."""
     async with SinkProcess(ground.directory, "") as sink, aiohttp.ClientSession() as http:
 
         async def once() -> None:
             async with http.post(sink.url, data=_BODY, headers=_HEADERS) as response:
                 if response.status != 200:
-                    raise Failed(f"the webhook responded with {response.status}")
+                    raise RunFailed(f"the webhook responded with {response.status}")
 
         found = await bare.rate([once] * AT_ONCE)
     return Calibration(f"bare aiohttp POST to the webhook, {AT_ONCE} at a time", found, RATE)

@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.devices.network import KEY, numbers
 from benchmarks.rig import messages, stage, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Session
 from harness import client
 from harness.client import Sent
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct):
 
 
 async def through_api(current: Session, idle: int, rate: float, seconds: float) -> Run:
-    """Send texts at a rate, with `idle` connected devices in addition to the recipients. Raises `Failed` and others."""
+    """Send texts at a rate, with `idle` connected devices besides the recipients. Raises `RunFailed` and others."""
     async with (
         stage.prepared(current, robots=ROBOTS, environment=SETTINGS) as prepared,
         prepared.performance("api") as scene,
@@ -61,7 +61,7 @@ async def through_api(current: Session, idle: int, rate: float, seconds: float) 
         finally:
             await fleet.close()
         if lost["attached"] != idle or lost["failures"]:
-            raise Failed(f"of {idle} idle devices: {lost}")
+            raise RunFailed(f"of {idle} idle devices: {lost}")
         name = f"api-{rate:.0f}"
         title = f"{rate:,.0f} texts of 4 KB a second over the API, {idle:,} idle connections"
         run = found.run(name, title, parameters={"idle": idle, "rate": rate, "bytes": SIZE})

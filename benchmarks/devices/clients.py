@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.devices.network import DeviceNetwork, most_connections, numbers
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness.fleet_device import TCP
 from harness.fleet_process import FleetProcess
 
@@ -37,12 +37,12 @@ class Clients:
     async def delivered(self) -> int:
         """Return the messages delivered since `reset`.
 
-        Raises `Failed` for repeated or damaged ones and lost connections.
+        Raises `RunFailed` for repeated or damaged ones and lost connections.
         """
         counts = await asyncio.gather(*(fleet.counts() for fleet in self.fleets))
         for count in counts:
             if count["repeats"] or count["wrong"] or count["failures"]:
-                raise Failed(f"repeated, damaged or disconnected: {count}")
+                raise RunFailed(f"repeated, damaged or disconnected: {count}")
         return sum(count["delivered"] - count["others"] for count in counts)
 
     async def latencies(self) -> list[float]:
@@ -53,18 +53,18 @@ class Clients:
     async def send(self, some: Sequence[str], *, rate: float, count: int, size: int, **more: Any) -> Mapping[str, Any]:
         """Send `count` messages to these numbers in round robin, and wait until each has arrived once.
 
-        Raises `Failed`.
+        Raises `RunFailed`.
         """
         await self.reset()
         routes = [(SENDER, number) for number in some]
         said = await self.sender.send(routes, rate=rate, count=count, size=size, **more)
         if said["refused"]:
-            raise Failed(f"refused: {said['refused']}")
+            raise RunFailed(f"refused: {said['refused']}")
         await self.until_delivered(count)
         return said
 
     async def until_delivered(self, count: int) -> float:
-        """Wait for `count` deliveries since `reset`; return the seconds. Raises `Failed` when they do not arrive."""
+        """Wait for `count` deliveries since `reset`; return the seconds. Raises `RunFailed` when they do not arrive."""
         began, arrived = time.monotonic(), 0
         while time.monotonic() < began + PATIENCE:
             arrived = await self.delivered()
@@ -72,7 +72,7 @@ class Clients:
                 break
             await asyncio.sleep(0.02)
         if arrived != count:
-            raise Failed(f"{arrived} of {count} arrived")
+            raise RunFailed(f"{arrived} of {count} arrived")
         return time.monotonic() - began
 
 

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from benchmarks.rig import stage, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Session
 from benchmarks.rig.stage import Scene
 from handset.robots.behaviours import Behaviour, number_of
@@ -69,7 +69,7 @@ class Echo:
             self._idle.append(connection)
 
     async def end(self) -> None:
-        """Wait for the last message of each recipient. Raises `Failed` when one does not arrive."""
+        """Wait for the last message of each recipient. Raises `RunFailed` when one does not arrive."""
         self.replies = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
@@ -78,7 +78,7 @@ class Echo:
         for connection in self._idle:
             connection.close()
         if self.open or self._faults:
-            raise Failed(f"{self.open} recipients are silent: {self._faults[:3]}")
+            raise RunFailed(f"{self.open} recipients are silent: {self._faults[:3]}")
 
 
 @contextlib.asynccontextmanager
@@ -100,7 +100,7 @@ async def serving(scene: Scene) -> AsyncIterator[Echo]:
 async def echoes(current: Session, conversations: int, seconds: float) -> Run:
     """Measure rounds of `conversations` concurrent conversations, each message a reply to the one before.
 
-    Raises `Failed` and others.
+    Raises `RunFailed` and others.
     """
     settings: dict[str, Any] = {"TIDINGS_ROBOTS_KINDS": Behaviour.ECHOES.value}
     async with (
@@ -121,7 +121,7 @@ async def echoes(current: Session, conversations: int, seconds: float) -> Run:
         times = list(echo.times)
         await echo.end()
     if not times:
-        raise Failed("nothing came")
+        raise RunFailed("nothing came")
     return Run(
         name=f"echo-{conversations}",
         title=f"echoes of {conversations} recipients at a time",

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import psutil
 
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from benchmarks.rig.sampler import INTERVAL, Sampler
 from benchmarks.rig.session import Session
 from harness.fleet_device import TCP
@@ -83,7 +83,7 @@ class WorkerNode(Node):
 
     @property
     def pid(self) -> int:
-        """Return the process id, also of a worker that has replaced one. Raises `Failed`."""
+        """Return the process id, also of a worker that has replaced one. Raises `RunFailed`."""
         own = f"{WORKERS}-{self.index}"
         newest = sorted(self.records.glob("network-*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in newest:
@@ -91,7 +91,7 @@ class WorkerNode(Node):
                 record = json.loads(path.read_text())
                 if record["variables"].get("TIDINGS_NETWORK_NODE") == own:
                     return int(record["pid"])
-        raise Failed(f"no worker {self.index}: {self.process.log_tail()}")
+        raise RunFailed(f"no worker {self.index}: {self.process.log_tail()}")
 
 
 def proportional(pid: int) -> int:

@@ -25,7 +25,7 @@ from benchmarks.emulators.probes import Bench
 from benchmarks.emulators.targets import MISSING, EmulatorTarget, TidingsTarget, WhalocTarget
 from benchmarks.emulators.webhook import CountingWebhook
 from benchmarks.rig import machine
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness import measure
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -82,7 +82,7 @@ async def _load(bench: Bench, seconds: float, found: Findings) -> None:
                 recipient = own.target.ids.one_of(number)
                 response = await own.send("text", {"body": f"load {number} {started}"}, to=recipient)
                 if response.status_code != 200:
-                    raise Failed(f"{bench.target.name}: HTTP {response.status_code} {response.text[:200]}")
+                    raise RunFailed(f"{bench.target.name}: HTTP {response.status_code} {response.text[:200]}")
                 took.append(time.perf_counter() - started)
 
     async with asyncio.TaskGroup() as group:
@@ -191,7 +191,7 @@ async def main() -> int:
         for name, make in makes.items():
             try:
                 every.append(await _measure(name, make, Path(directory) / name, seconds))
-            except Failed as failure:
+            except RunFailed as failure:
                 remarks.append(f"{name} was not measured: {failure}")
     date = datetime.date.today().isoformat()
     text = page(every, remarks, date)

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness import cloud_client, spawn
 from harness.mariadb import free_port
 from tidings.wire.cloud import identity
@@ -70,7 +70,7 @@ class EmulatorTarget:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> float:
-        """Start it, and return the seconds until it responds to a request for its number. Raises `Failed`."""
+        """Start it, and return the seconds until it responds to a request for its number. Raises `RunFailed`."""
         started = time.monotonic()
         with (self.directory / f"{self.name}.log").open("ab") as log:
             environment = {**os.environ, **self._environment}
@@ -83,7 +83,7 @@ class EmulatorTarget:
                     if (await http.get(f"/{self.ids.number}")).status_code == 200:
                         return time.monotonic() - started
                 await asyncio.sleep(POLL)
-        raise Failed(f"{self.name} did not start: see {self.directory / self.name}.log")
+        raise RunFailed(f"{self.name} did not start: see {self.directory / self.name}.log")
 
     def client(self) -> httpx.AsyncClient:
         """Return a client of its API."""
@@ -162,7 +162,7 @@ class WhalocTarget(EmulatorTarget):
         port = free_port()
         program = checkout / "packages" / "server" / "dist" / "main.js"
         if not program.exists() or shutil.which(node) is None:
-            raise Failed(f"{program} or {node} is missing: run `npm ci` and `npm run build` in {checkout}")
+            raise RunFailed(f"{program} or {node} is missing: run `npm ci` and `npm run build` in {checkout}")
         environment = {
             "WHALOC_HOST": "127.0.0.1",
             "WHALOC_PORT": str(port),

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.peers import install, stores
 from benchmarks.peers.process import Program, Watched
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.summary import Summary
 from harness import light_devices
 from harness.mariadb import MariaDB, free_port
@@ -150,7 +150,10 @@ async def _driver(way: Way, server: _Server, devices: int, directory: Path) -> A
 
 
 async def measure(way: Way, seconds: float, directory: Path) -> Run:
-    """Deliver 4 KB to 1,000 clients: at 1,000 per second, then at the highest rate. Raises `Failed` and `Ended`."""
+    """Deliver 4 KB to 1,000 clients: at 1,000 per second, then at the highest rate.
+
+    Raises `RunFailed` and `ProcessEnded`.
+    """
     async with (
         _serve(way, DEVICES, directory) as server,
         _driver(way, server, DEVICES, directory) as driver,
@@ -186,10 +189,10 @@ async def measure(way: Way, seconds: float, directory: Path) -> Run:
 
 
 def reconcile(way: Way, found: Mapping[str, Any]) -> None:
-    """Check that all messages arrived and were acknowledged. Raises `Failed`."""
+    """Check that all messages arrived and were acknowledged. Raises `RunFailed`."""
     messages = found["messages"]
     if not messages or found["arrived"] != messages or found["faults"] or (way.acks and found["acked"] != messages):
-        raise Failed(f"{way.name}: {found}")
+        raise RunFailed(f"{way.name}: {found}")
 
 
 async def measure_table(way: Way, directory: Path, samples: int) -> Run:
@@ -210,7 +213,7 @@ async def measure_table(way: Way, directory: Path, samples: int) -> Run:
                     count = min(samples, SAMPLES_OF_MANY) if messages * clients > 10_000 else samples
                     found = await driver.order(do="table", size=size, messages=messages, clients=clients, samples=count)
                     if found["faults"]:
-                        raise Failed(f"{way.name}: {found}")
+                        raise RunFailed(f"{way.name}: {found}")
                     cells[f"{clients}/{size}/{messages}"] = found["mean_ms"]
                     total += found["messages"]
                     seconds += found["seconds"]

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness import packages
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def _install_python() -> None:
 
 def _build_go() -> None:
     if shutil.which("go") is None:
-        raise Failed("the peers in Go need Go 1.26 or newer on the PATH (Debian's golang is too old)")
+        raise RunFailed("the peers in Go need Go 1.26 or newer on the PATH (Debian's golang is too old)")
     # Modules are verified against go.sum, which is not written. Go rebuilds only what has changed.
     environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
     _run(["go", "build", "-o", PEERS, "."], cwd=GO, environment=environment)
@@ -54,11 +54,11 @@ def _build_go() -> None:
 def _run(command: list[str | Path], *, cwd: Path = ROOT, environment: dict[str, str] | None = None) -> None:
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise Failed(f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+        raise RunFailed(f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 
 
 def install(*, with_mosquitto: bool = True) -> None:
-    """Install whatever is missing. Raises `Failed` and `PackageMissing`.
+    """Install whatever is missing. Raises `RunFailed` and `PackageMissing`.
 
     with_mosquitto: only deliveries need it
     """
@@ -75,7 +75,7 @@ def install(*, with_mosquitto: bool = True) -> None:
 def main() -> int:
     try:
         install()
-    except (Failed, packages.PackageMissing) as missing:
+    except (RunFailed, packages.PackageMissing) as missing:
         print(missing, file=sys.stderr)
         return 1
     return 0

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.peers import install, load, stores
 from benchmarks.peers.process import Program, Watched
 from benchmarks.rig import summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.summary import Summary
 from harness.mariadb import free_port
 from harness.sink_process import SinkProcess
@@ -128,7 +128,7 @@ WEBHOOKS = (
 
 
 async def measure(queue: Queue, seconds: float, directory: Path, *, posts: bool) -> Run:
-    """Measure one run on a fresh store. Raises `Failed` and `Ended`."""
+    """Measure one run on a fresh store. Raises `RunFailed` and `ProcessEnded`."""
     store = queue.store()
     try:
         await asyncio.to_thread(store.start)
@@ -141,7 +141,10 @@ async def measure(queue: Queue, seconds: float, directory: Path, *, posts: bool)
 
 
 async def measure_apart(queue: Queue, seconds: float, directory: Path) -> Run:
-    """Measure one run with clients and workers in two processes, on a fresh store. Raises `Failed` and `Ended`."""
+    """Measure one run with clients and workers in two processes, on a fresh store.
+
+    Raises `RunFailed` and `ProcessEnded`.
+    """
     store = queue.store()
     try:
         await asyncio.to_thread(store.start)
@@ -207,10 +210,10 @@ class Merged:
 
 
 def merge(enqueued: Mapping[int, int], worked: Mapping[int, int]) -> Merged:
-    """Merge Unix nanoseconds by job number, of the start of enqueueing and of the work. Raises `Failed` for none."""
+    """Merge Unix nanoseconds by job number, of the start of enqueueing and of the work. Raises `RunFailed` for none."""
     both = enqueued.keys() & worked.keys()
     if not both:
-        raise Failed("no job was enqueued and worked")
+        raise RunFailed("no job was enqueued and worked")
     began = min(enqueued.values())
     moments = sorted((worked[number] - began) / 1e9 for number in both)
     counts = [0] * (int(moments[-1]) + 1)
@@ -235,7 +238,7 @@ async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Pat
         if sink is not None:
             counts = await sink.counts()
             if counts.statuses != found["jobs"] or counts.bad_signatures or counts.unreadable:
-                raise Failed(f"{name}: of {found['jobs']} posts the webhook counted {counts}")
+                raise RunFailed(f"{name}: of {found['jobs']} posts the webhook counted {counts}")
     latencies = {ENQUEUED: Summary(**found["enqueue_ms"]), WORKED: Summary(**found["work_ms"])}
     return Run(
         name=name,
@@ -253,9 +256,9 @@ async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Pat
 
 
 def reconcile(name: str, found: Mapping[str, Any]) -> None:
-    """Check that every job was worked. Raises `Failed`.
+    """Check that every job was worked. Raises `RunFailed`.
 
     A repeated job is within the guarantee of "at least once": it is reported.
     """
     if not found["jobs"] or found["worked"] != found["jobs"] or found["unknown"] or found["left"]:
-        raise Failed(f"{name}: {found}")
+        raise RunFailed(f"{name}: {found}")

@@ -14,7 +14,7 @@ from typing import Any, Self
 import psutil
 
 from benchmarks.rig.sampler import Sampler, Samples
-from harness.processes import Ended
+from harness.processes import ProcessEnded
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS, ORDER_SECONDS, STOP_SECONDS = 60.0, 240.0, 10.0
@@ -56,7 +56,7 @@ class Program:
         return self
 
     async def order(self, **what: Any) -> dict[str, Any]:
-        """Send an order; return the response. Raises `Ended` and `TimeoutError`."""
+        """Send an order; return the response. Raises `ProcessEnded` and `TimeoutError`."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         return await self._read(ORDER_SECONDS)
@@ -67,7 +67,7 @@ class Program:
             line = await self._process.stdout.readline()
         if not line:
             await self._process.wait()
-            raise Ended(f"{self.name}: {self._log_path.read_text(errors='replace')[-2000:]}")
+            raise ProcessEnded(f"{self.name}: {self._log_path.read_text(errors='replace')[-2000:]}")
         response: dict[str, Any] = json.loads(line)
         return response
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.peers import install
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness import packages, polling, spawn
 from harness.mariadb import MariaDB, free_port
 from harness.redis_server import RedisServer
@@ -59,14 +59,14 @@ class Server:
         return self._process.pid
 
     def start_command(self, command: Sequence[str | Path]) -> None:
-        """Start the program, and wait until it accepts connections. Raises `Failed`."""
+        """Start the program, and wait until it accepts connections. Raises `RunFailed`."""
         log_path = self.directory / "log"
         with log_path.open("ab") as log:
             self._process = spawn.start(command, stdout=log, stderr=log)
         try:
             polling.wait_until_up(self._process, self._listens, log_path, seconds=START_SECONDS)
         except RuntimeError as error:
-            raise Failed(f"{self._name}: {error}") from None
+            raise RunFailed(f"{self._name}: {error}") from None
 
     def _listens(self) -> bool:
         try:
@@ -121,7 +121,7 @@ class PostgreSQL(Server):
         ]
         done = subprocess.run(initdb, capture_output=True, text=True, cwd="/")
         if done.returncode:
-            raise Failed(done.stderr[-1000:])
+            raise RunFailed(done.stderr[-1000:])
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
@@ -140,7 +140,7 @@ class PostgreSQL(Server):
         try:
             polling.wait_until(lambda: subprocess.run(command).returncode == 0, seconds=START_SECONDS)
         except TimeoutError:
-            raise Failed("postgres does not get ready") from None
+            raise RunFailed("postgres does not get ready") from None
 
 
 class DurableRedis(RedisServer):

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from benchmarks.rig import contents, progress, summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.sampler import Samples, role
 from benchmarks.rig.stage import Scene
 from benchmarks.rig.summary import Summary
@@ -38,12 +38,12 @@ async def warm_up(scene: Scene, numbers: Sequence[str], clients: int = 64) -> No
 
 
 async def wait_complete(scene: Scene, messages: int, *, seconds: float | None = None) -> Counts:
-    """Wait until `messages` messages have all three statuses, since the webhook was last emptied. Raises `Failed`."""
+    """Wait until `messages` messages have all three statuses, since the last `take`. Raises `RunFailed`."""
     try:
         async with asyncio.timeout(60 + messages / SLOWEST if seconds is None else seconds):
             return await scene.sink.wait_complete(messages)
     except TimeoutError:
-        raise Failed(f"of {messages} messages only these were completed: {await scene.sink.counts()}") from None
+        raise RunFailed(f"of {messages} messages only these were completed: {await scene.sink.counts()}") from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ async def measured(
 ) -> AsyncIterator[Measured]:
     """Measure the messages that the block sends and adds to `load`. Then wait for every callback and reconcile.
 
-    Raises `Failed` when the reconciliation fails.
+    Raises `RunFailed` when the reconciliation fails.
 
     planned: number of messages, for the progress output; None when not known
     drain:   called when everything is sent
@@ -153,7 +153,7 @@ async def _wait_all(scene: Scene, load: Load) -> None:
 
 
 def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> ledger.Verdict:
-    """Compare requests, shown messages and callbacks. Raises `Failed`."""
+    """Compare requests, shown messages and callbacks. Raises `RunFailed`."""
     shown = scene.list_shown(before.shown)
     statuses = [
         ledger.Status(record.event_id, record.message_id, record.status)
@@ -162,12 +162,12 @@ def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> 
     ]
     verdict = ledger.reconcile([sent.request for sent in found.load.sent], shown, statuses)
     if verdict.faults():
-        raise Failed(verdict.describe())
+        raise RunFailed(verdict.describe())
     if counts.bad_signatures or counts.unreadable:
-        raise Failed(f"callbacks with a wrong signature or an unreadable body: {counts}")
+        raise RunFailed(f"callbacks with a wrong signature or an unreadable body: {counts}")
     bad = unopened_files(scene, before.log)
     if bad:
-        raise Failed(f"files that recipients could not open: {bad[:3]}")
+        raise RunFailed(f"files that recipients could not open: {bad[:3]}")
     return verdict
 
 
@@ -229,7 +229,7 @@ async def closed(
     patient: bool = False,
     parameters: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Measure clients that each wait for the response before they send the next message. Raises `Failed` and others."""
+    """Measure clients that wait for each response before they send the next message. Raises `RunFailed` and others."""
     async with measured(scene, planned) as found:
         await client.closed_loop(
             scene.business, work, clients, contacts_first=contacts_first, patient=patient, load=found.load

@@ -16,7 +16,7 @@ from benchmarks.rig.summary import Summary
 PRODUCT = ("webapp", "coreapp", "network")
 
 
-class Failed(Exception):
+class RunFailed(Exception):
     """The run is no measurement; `str()` gives the reason."""
 
 

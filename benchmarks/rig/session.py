@@ -17,19 +17,19 @@ import uvloop
 from benchmarks.rig import machine, report, run
 from benchmarks.rig.calibration import Calibrate, Calibrated
 from benchmarks.rig.report import Report
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from harness import database_server
-from harness.client import Unexpected
+from harness.client import UnexpectedResponse
 from harness.control import ChildFailed
 from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
-from harness.processes import Ended
+from harness.processes import ProcessEnded
 
 BUFFER_POOL_MB = 256
 # Options that do not make a benchmark partial.
 NEVER_SHORTENS = ("output", "keep_logs", "profile", "long", "again")
 # Errors of a run that are caused by the measured system rather than by this program.
-FAILURES = (Failed, Ended, ChildFailed, OSError, NoResponse, Unexpected, ExceptionGroup)
+FAILURES = (RunFailed, ProcessEnded, ChildFailed, OSError, NoResponse, UnexpectedResponse, ExceptionGroup)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

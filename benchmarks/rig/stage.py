@@ -16,7 +16,7 @@ from benchmarks.rig.sampler import Sampler
 from benchmarks.rig.session import Session
 from harness import ledger
 from harness.client import Business
-from harness.cluster import Cluster, Shape
+from harness.cluster import Cluster, ProcessCounts
 from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "TIDINGS_CONTACTS_RATE": "0",
     "TIDINGS_ROBOTS_KINDS": "11",
 }
-ONE_OF_EACH = Shape(webapps=1, coreapps=1, networks=1, shards=1)
+ONE_OF_EACH = ProcessCounts(webapps=1, coreapps=1, networks=1, shards=1)
 
 
 def recipients(robots: int, messages: int) -> list[str]:
@@ -105,7 +105,7 @@ async def prepared(
     session: Session,
     *,
     robots: int,
-    shape: Shape = ONE_OF_EACH,
+    shape: ProcessCounts = ONE_OF_EACH,
     environment: Mapping[str, str] | None = None,
     set_up: Callable[[Installation], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Stage]:

@@ -25,7 +25,7 @@ _CALLS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _record = ""
 
 
-class LeavesMachine(socket.gaierror):
+class ExternalAccessRefused(socket.gaierror):
     """The look-up or the connection would leave this machine. It was not made, as without a network."""
 
 
@@ -77,7 +77,7 @@ def _is_address(host: str) -> bool:
 
 
 def _check(event: str, arguments: tuple[Any, ...]) -> None:
-    """Audit hook. Raises `LeavesMachine`."""
+    """Audit hook. Raises `ExternalAccessRefused`."""
     if event in _LOOKUPS:
         host = arguments[0]
     elif event in _CALLS and isinstance(arguments[1], tuple) and arguments[1]:
@@ -88,7 +88,7 @@ def _check(event: str, arguments: tuple[Any, ...]) -> None:
     if is_public_name(text) or (event in _CALLS and is_public_address(text)):
         if not f".{text.rstrip('.').lower()}".endswith(_RESERVED):
             _note(f"{event} {text} in {' '.join(sys.argv)[:200]}")
-        raise LeavesMachine(socket.EAI_NONAME, f"{text}: nothing may leave this machine")
+        raise ExternalAccessRefused(socket.EAI_NONAME, f"{text}: nothing may leave this machine")
 
 
 def _note(attempt: str) -> None:

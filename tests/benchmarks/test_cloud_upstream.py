@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from benchmarks.cloud_upstream import drain_rate
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import RunFailed
 from harness.graph_sink import GraphSink
 
 
@@ -39,5 +39,5 @@ async def test_the_server_refuses_more_than_a_second_of_its_rate_at_once() -> No
 def test_the_rate_of_a_queue_counts_from_the_end_of_the_load() -> None:
     times = [0.0, 0.1, 0.2, *(10.0 + n / 80 for n in range(161))]
     assert drain_rate(times, 5.0) == pytest.approx(80.0)
-    with pytest.raises(Failed):
+    with pytest.raises(RunFailed):
         drain_rate([1.0, 2.0], 5.0)

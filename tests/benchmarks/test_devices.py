@@ -14,7 +14,7 @@ from benchmarks import seed002, seed003
 from benchmarks.devices.clients import SENDER, Clients
 from benchmarks.devices.network import DeviceNetwork, numbers
 from benchmarks.rig import summary
-from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.run import Run, RunFailed
 from benchmarks.seed003 import Trial
 from harness.control import ChildFailed
 from harness.fleet_device import WS_JSON
@@ -28,7 +28,7 @@ def attempts(most: float) -> Callable[[float], Awaitable[Trial]]:
 
     async def attempt(rate: float) -> Trial:
         if rate > 2 * most:
-            raise Failed("not everything arrived")
+            raise RunFailed("not everything arrived")
         times = summary.summarise([0.1 if rate <= most else 1.5])
         return Trial(rate, 10, 1.0, times, 0.0, a_run("trial", 1).samples)
 

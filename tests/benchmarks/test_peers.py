@@ -11,7 +11,7 @@ import pytest
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import delivery, jobs, load, readings, report
 from benchmarks.peers.load import JobRun, Unfinished
-from benchmarks.rig.run import Failed, Ratio, Run
+from benchmarks.rig.run import Ratio, Run, RunFailed
 from benchmarks.rig.summary import summarise
 from tests.benchmarks.test_rig import SHARED, a_run, samples
 
@@ -87,7 +87,7 @@ def test_times_between_two_processes_are_from_enqueueing_to_the_work() -> None:
     assert (found.worked, found.unknown, found.seconds) == (2, 1, 3.0)
     assert sorted(found.waits) == [1.0, 2.0]
     assert found.per_second == [0, 1, 0, 1]
-    with pytest.raises(Failed):
+    with pytest.raises(RunFailed):
         jobs.merge({1: second}, {})
 
 
@@ -95,7 +95,7 @@ def test_times_between_two_processes_are_from_enqueueing_to_the_work() -> None:
 def test_a_job_run_with_inconsistent_counts_fails(wrong: dict[str, int]) -> None:
     good = {"jobs": 10, "worked": 10, "repeated": 1, "unknown": 0, "left": 0}
     jobs.reconcile("jobs", good)
-    with pytest.raises(Failed):
+    with pytest.raises(RunFailed):
         jobs.reconcile("jobs", good | wrong)
 
 
@@ -103,7 +103,7 @@ def test_a_job_run_with_inconsistent_counts_fails(wrong: dict[str, int]) -> None
 def test_a_delivery_run_with_inconsistent_counts_fails(wrong: dict[str, int]) -> None:
     good = {"messages": 10, "arrived": 10, "acked": 10, "faults": 0}
     delivery.reconcile(delivery.WAYS[0], good)
-    with pytest.raises(Failed):
+    with pytest.raises(RunFailed):
         delivery.reconcile(delivery.WAYS[0], good | wrong)
 
 

@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from harness import database_server, polling
-from harness.cluster import Cluster, Shape
+from harness.cluster import Cluster, ProcessCounts
 from harness.installation import keep_logs
 from harness.redis_server import RedisServer
 from harness.sink_process import SinkProcess
@@ -26,7 +26,7 @@ from tests.crash.scene import ENVIRONMENT, Disruption, Phase, Scene
 from tests.crash.test_crash import RATE, RESULTS
 from tidings.storage.business.leases import LeaseRecord
 
-SHAPE = Shape(webapps=2, coreapps=3, networks=2, shards=2)
+SHAPE = ProcessCounts(webapps=2, coreapps=3, networks=2, shards=2)
 KILLS = 5
 # Factor on the number of messages of the test without a cluster: five kills with restarts take some 20 s.
 LONGER = 3

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from harness.cluster import Cluster, Shape
+from harness.cluster import Cluster, ProcessCounts
 from harness.installation import keep_logs
 from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
@@ -25,7 +25,7 @@ from tests.crash.disruptions import until
 from tests.crash.scene import ENVIRONMENT, READING, SLOWER, Phase, Scene, recovery_seconds, usual_seconds
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-SHAPE = Shape(webapps=2, coreapps=3, networks=2, shards=2)
+SHAPE = ProcessCounts(webapps=2, coreapps=3, networks=2, shards=2)
 # Both cases occur in an outage of the database: owners that wait for it, and shards without an owner.
 LEASE = 10.0
 # Messages and contacts calls per second.

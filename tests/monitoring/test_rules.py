@@ -33,5 +33,5 @@ def test_a_wrong_threshold_fails_the_alert_tests(tmp_path: Path) -> None:
     for name in ("rules/recording.yml", "rules/alerts.yml", "tests/alerts_test.yml"):
         text = (CONFIGURATION / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace("avg5m > 0.015", "avg5m > 0.15"))
-    with pytest.raises(prometheus.Refused, match="TidingsDatabaseWritesVerySlow"):
+    with pytest.raises(prometheus.PromtoolError, match="TidingsDatabaseWritesVerySlow"):
         prometheus.promtool("test", "rules", "tests/alerts_test.yml", cwd=tmp_path)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from harness.processes import Ended, Process
+from harness.processes import Process, ProcessEnded
 
 
 class Restarts:
@@ -27,7 +27,7 @@ async def restarted(process: Process, extra: Mapping[str, str] | None = None) ->
     async def supervise() -> None:
         while True:
             # Raised when it dies before it is ready.
-            with contextlib.suppress(Ended):
+            with contextlib.suppress(ProcessEnded):
                 await process.start(extra)
             await process.wait()
             restarts.deaths += 1

@@ -20,10 +20,10 @@ import httpx
 import pytest
 
 from harness import client, polling, processes
-from harness.client import Business, Unexpected
+from harness.client import Business, UnexpectedResponse
 from harness.http_connection import NoResponse
 from harness.installation import Installation
-from harness.processes import Ended, Process
+from harness.processes import Process, ProcessEnded
 from harness.sink_process import SinkProcess
 from tests.crash import table
 from tests.crash.scene import ENVIRONMENT, Phase, Scene
@@ -77,7 +77,7 @@ class Deaths:
 
     async def die(self, spec: str) -> None:
         """Start the process and wait until it dies at the crash point, which may be before it is ready."""
-        with contextlib.suppress(Ended):
+        with contextlib.suppress(ProcessEnded):
             await self.process.start({"TIDINGS_CRASH_AT": spec})
         async with asyncio.timeout(SECONDS):
             status = await self.process.wait()
@@ -202,7 +202,7 @@ async def _request_shards(scene: Scene, count: int) -> None:
     """Request a number of shards until the request is known. The response may be lost."""
     async with asyncio.timeout(SECONDS):
         while count not in (scene.shards()[0], scene.shards()[2]):
-            with contextlib.suppress(Unexpected, NoResponse):
+            with contextlib.suppress(UnexpectedResponse, NoResponse):
                 await scene.request_shards(count)
             await asyncio.sleep(0.2)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness.client import Business, Unexpected
+from harness.client import Business, UnexpectedResponse
 from harness.cloud_client import VERSION
 from harness.cloud_pair import CloudPair
 from harness.proxy import Proxy
@@ -64,7 +64,7 @@ async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(
     assert made["templates"][0]["namespace"] == namespace
     await business.must("POST", PATH, {**ORDER, "language": "de"})
     assert (await agreed()).keys() == {("order", "en_US"), ("order", "de")}
-    with pytest.raises(Unexpected, match="1004"):
+    with pytest.raises(UnexpectedResponse, match="1004"):
         await business.must("POST", PATH, ORDER)
     await business.must("PATCH", f"{PATH}/order?language=de", {"components": EDITED})
     assert (await agreed())["order", "de"]["components"] == EDITED
@@ -81,11 +81,11 @@ async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(
     assert (await agreed()).keys() == {("order", "en_US"), ("one", "en_US"), ("two", "en_US")}
     assert await pair.run("template", "delete", "one") == "one is deleted\n"
     assert (await agreed()).keys() == {("order", "en_US"), ("two", "en_US")}
-    with pytest.raises(Unexpected, match="already exists"):
+    with pytest.raises(UnexpectedResponse, match="already exists"):
         await pair.run("template", "create", str(file))
-    with pytest.raises(Unexpected, match="one by one"):
+    with pytest.raises(UnexpectedResponse, match="one by one"):
         await pair.run("template", "import", str(file))
-    with pytest.raises(Unexpected, match="one by one"):
+    with pytest.raises(UnexpectedResponse, match="one by one"):
         await pair.run("template", "pause", "two")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness import polling
-from harness.client import Business, Unexpected
+from harness.client import Business, UnexpectedResponse
 from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.system.webhook import Webhook
@@ -60,7 +60,7 @@ class Group:
             while True:
                 try:
                     return await self.business.must(method, path, body)
-                except (Unexpected, OSError, EOFError):
+                except (UnexpectedResponse, OSError, EOFError):
                     await asyncio.sleep(0.2)
 
     async def invite(self, robot: str) -> None:
@@ -73,7 +73,7 @@ class Group:
 
     async def put_out(self, robot: str) -> None:
         self.members.remove(robot)
-        with contextlib.suppress(Unexpected, OSError, EOFError):
+        with contextlib.suppress(UnexpectedResponse, OSError, EOFError):
             await self.business.must("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
         # The call may have been carried out without a response.
         async with asyncio.timeout(SECONDS):
@@ -94,7 +94,7 @@ class Group:
             body = {"to": self.id, "recipient_type": "group", "type": "text", "text": {"body": str(len(self.sent))}}
             try:
                 response = await self.business.must("POST", "/v1/messages", body)
-            except (Unexpected, OSError, EOFError):
+            except (UnexpectedResponse, OSError, EOFError):
                 # The outcome is unknown.
                 continue
             self.sent[response["messages"][0]["id"]] = tuple(self.members)

@@ -9,7 +9,7 @@ import pytest
 
 from handset import settings
 from handset.settings import TerminalSettings
-from harness.client import Unexpected
+from harness.client import UnexpectedResponse
 from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
@@ -103,5 +103,5 @@ async def test_a_group_is_created_joined_used_and_left(
         await ada.until(rf"\+{BUSINESS} has left")
     for body in sink.bodies:
         webhook_schemas.check(body)
-    with pytest.raises(Unexpected, match="1003"):
+    with pytest.raises(UnexpectedResponse, match="1003"):
         await send("Anybody?")

@@ -15,7 +15,7 @@ import pytest
 from coreapp import signature
 from coreapp.webhook import bodies, inbound
 from harness import client, measure
-from harness.client import Business, Unexpected
+from harness.client import Business, UnexpectedResponse
 from harness.http_connection import NoResponse
 from harness.sink import Record
 from harness.sink_process import SinkProcess
@@ -192,7 +192,7 @@ async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:
     FakeServer.responses = [http(201, b'{"messages":[{"id":"one"}]}'), http(429, b"{}")]
     with pytest.raises(ExceptionGroup) as caught:
         await client.closed_loop(server, [client.text_message("1", "a"), client.text_message("2", "b")], 1)
-    assert caught.group_contains(Unexpected, match="429")
+    assert caught.group_contains(UnexpectedResponse, match="429")
 
 
 async def test_a_patient_client_retries_refused_requests_and_counts_bytes(

@@ -16,7 +16,7 @@ import pytest_asyncio
 from harness import polling
 from harness.client import Business
 from harness.installation import Installation
-from harness.processes import Ended
+from harness.processes import ProcessEnded
 from tests import media_samples
 from tests.system.webhook import Webhook, listening
 from tidings.wire.cloud import wamid
@@ -255,7 +255,7 @@ async def test_a_webhook_fault_fails_the_counted_attempts(started: tuple[httpx.A
 
 async def test_a_webapp_beyond_loopback_refuses_the_test_mode(tmp_path: Path) -> None:
     installation = Installation(tmp_path, None, VARIABLES)
-    with pytest.raises(Ended):
+    with pytest.raises(ProcessEnded):
         await installation.start(
             ["webapp"], {"TIDINGS_API_ADDRESS": f"0.0.0.0:{installation.api_port}", "TIDINGS_API_TLS": "1"}
         )

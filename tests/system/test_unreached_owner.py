@@ -13,7 +13,7 @@ import pytest
 
 from harness import polling
 from harness.client import Business
-from harness.cluster import Cluster, Shape
+from harness.cluster import Cluster, ProcessCounts
 from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
 from harness.proxy import Proxy
@@ -79,7 +79,7 @@ async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
 ) -> None:
     """Packets between both Webapps and one of two Coreapps are lost for 14 s."""
     _, url = webhook
-    shape = Shape(webapps=2, coreapps=2, networks=1, shards=4)
+    shape = ProcessCounts(webapps=2, coreapps=2, networks=1, shards=4)
     async with Cluster(tmp_path, installation_mariadb, None, PACE, shape=shape) as cluster:
         way = await _add_way(cluster, "coreapp")
         try:

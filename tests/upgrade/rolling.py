@@ -14,15 +14,15 @@ from pathlib import Path
 
 from harness import client
 from harness.client import Business
-from harness.cluster import Cluster, Shape
+from harness.cluster import Cluster, ProcessCounts
 from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
-from harness.processes import Ended, Process, Program, inherited
+from harness.processes import Process, ProcessEnded, Program, inherited
 from harness.redis_server import RedisServer
 from harness.sink_process import SinkProcess
 from tests.crash.scene import ENVIRONMENT, Phase, Scene, number, verdict
 
-SHAPE = Shape(webapps=2, coreapps=2, networks=2, shards=2)
+SHAPE = ProcessCounts(webapps=2, coreapps=2, networks=2, shards=2)
 # Messages per second.
 RATE = 30.0
 # Seconds of load before and after a change.
@@ -151,7 +151,7 @@ class Rolling:
         async with self.step(f"{name} again of {_label(program)}") as step:
             try:
                 await self._restart(self.processes[name], program)
-            except Ended as ended:
+            except ProcessEnded as ended:
                 step.refused = str(ended).strip().splitlines()[-1]
         return step
 
