@@ -52,7 +52,7 @@ class Cluster(Installation):
         self.redis = redis
         self.api_ports = [self.api_port]
         reached = [dict[str, str](), *(self._add_network(name) for name in _others("network", shape.networks))]
-        for number, name in enumerate(self.named("coreapp")):
+        for number, name in enumerate(self.process_names("coreapp")):
             self.processes[name].environment |= reached[number % len(reached)]
         self.processes["robots"].environment |= reached[-1]
         for name in _others("webapp", shape.webapps):

@@ -37,7 +37,7 @@ def body(size: int, number: int) -> bytes:
     return STAMP.pack(time.monotonic_ns(), number).ljust(size - len(TAIL), b"x") + TAIL
 
 
-class Owner(Protocol):
+class DeviceListener(Protocol):
     """Receiver of a device's events."""
 
     is_closing: bool
@@ -63,7 +63,7 @@ class FleetDevice(asyncio.Protocol):
     __slots__ = (
         "_data",
         "_is_open",
-        "_owner",
+        "_listener",
         "_token",
         "_transport",
         "_way",
@@ -73,8 +73,8 @@ class FleetDevice(asyncio.Protocol):
         "number",
     )
 
-    def __init__(self, owner: Owner, number: str, token: str, way: str) -> None:
-        self._owner = owner
+    def __init__(self, owner: DeviceListener, number: str, token: str, way: str) -> None:
+        self._listener = owner
         self._token = token
         self._way = way
         self._transport: asyncio.Transport | None = None
@@ -129,8 +129,8 @@ class FleetDevice(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.is_attached, was_attached = False, self.is_attached
-        if was_attached or not self._owner.is_closing:
-            self._owner.lost(self)
+        if was_attached or not self._listener.is_closing:
+            self._listener.lost(self)
 
     def data_received(self, data: bytes) -> None:
         if self._data:
@@ -179,7 +179,7 @@ class FleetDevice(asyncio.Protocol):
         if end < 4:
             return 0
         if not data.startswith(b"HTTP/1.1 101 "):
-            self._owner.failed(self, data[9:12].decode())
+            self._listener.failed(self, data[9:12].decode())
             self.close()
             return end
         self._is_open = True
@@ -192,15 +192,15 @@ class FleetDevice(asyncio.Protocol):
     def _take(self, frame: Any, acks: list[int]) -> None:
         if isinstance(frame, device.Deliver):
             acks.append(frame.n)
-            self._owner.delivered(self, frame)
+            self._listener.delivered(self, frame)
         elif isinstance(frame, device.Accepted | device.Refused):
-            self._owner.settled(self, frame)
+            self._listener.settled(self, frame)
         elif isinstance(frame, device.Ok):
             self.is_attached = True
             self.delay = BACKOFF[0]
-            self._owner.attached(self)
+            self._listener.attached(self)
         elif isinstance(frame, device.Closing | device.Failed):
-            self._owner.failed(self, frame.reason)
+            self._listener.failed(self, frame.reason)
             self.close()
 
 

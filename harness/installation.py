@@ -123,9 +123,9 @@ class Installation:
 
     def _sort(self) -> None:
         """Sort the processes so that each follows those that it needs."""
-        self.processes = {name: self.processes[name] for command in ORDER for name in self.named(command)}
+        self.processes = {name: self.processes[name] for command in ORDER for name in self.process_names(command)}
 
-    def named(self, command: str) -> list[str]:
+    def process_names(self, command: str) -> list[str]:
         """Return the names of the processes that this command starts, without the standby."""
         return [name for name, process in self.processes.items() if process.command == command]
 
@@ -221,7 +221,7 @@ class Installation:
             cursor.execute("SELECT owner, COUNT(*) FROM shards GROUP BY owner")
             return dict(cursor.fetchall())
 
-    async def until_owners(self, wanted: Mapping[str, int], *, seconds: float = 30.0) -> None:
+    async def wait_for_owners(self, wanted: Mapping[str, int], *, seconds: float = 30.0) -> None:
         """Wait until the shards are owned as wanted. Raises `TimeoutError`."""
         await polling.until(lambda: self.owners() == wanted, seconds=seconds, pause=0.02)
 

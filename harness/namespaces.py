@@ -53,7 +53,7 @@ class Namespace:
         if both_ways:
             self._inside("nft", f"add rule inet faults output {match.format(end='daddr', port='dport')} drop")
 
-    def lose(self, percent: int) -> None:
+    def drop_packets(self, percent: int) -> None:
         """Drop incoming and outgoing packets at random. percent: of all packets."""
         for hook in ("input", "output"):
             self._inside("nft", f"add rule inet faults {hook} numgen random mod 100 < {percent} drop")

@@ -38,7 +38,7 @@ class Program:
     # Interpreter with its dependencies.
     python: str = sys.executable
 
-    def words(self, command: str) -> list[str]:
+    def command_line(self, command: str) -> list[str]:
         """Return the command line of `tidings <command>`, to be run in the tree."""
         return [self.python, "-m", "cli.main", command]
 
@@ -90,7 +90,7 @@ class Process:
         try:
             with self.log_path.open("ab") as log:
                 self._process = spawn.start(
-                    [*self._prefix, *self.program.words(self.command), *self._arguments, f"--ready-fd={write}"],
+                    [*self._prefix, *self.program.command_line(self.command), *self._arguments, f"--ready-fd={write}"],
                     env={**inherited(), **sitecustomize.environment(), **self.environment, **(extra or {})},
                     cwd=self.program.tree,
                     stdout=log,

@@ -155,7 +155,7 @@ class RedisSentinel:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
         return int(port)
 
-    def knows(self, *, replicas: int, sentinels: int) -> bool:
+    def has_found(self, *, replicas: int, sentinels: int) -> bool:
         """Return whether it has found this number of replicas of the master, and of other Sentinels."""
         with self.client() as client:
             found = client.sentinel_master(MASTER)
@@ -204,7 +204,7 @@ class SentinelledRedis:
     def wait_until_complete(self) -> None:
         """Wait until the replica has the master's data. Raises `TimeoutError`."""
         count = len(self._sentinels) - 1
-        polling.wait_until(lambda: all(s.knows(replicas=1, sentinels=count) for s in self._sentinels), seconds=60.0)
+        polling.wait_until(lambda: all(s.has_found(replicas=1, sentinels=count) for s in self._sentinels), seconds=60.0)
         polling.wait_until(lambda: any(map(_follows, self.servers)), seconds=60.0)
 
     def fail_over(self) -> None:

@@ -34,7 +34,7 @@ KMS_KEY = "tidings-key"
 
 
 class S3Server:
-    """One server: `start` and `stop` any number of times, `freeze` to make it hang, `remove` at the end.
+    """One server: `start` and `stop` any number of times, `pause` to make it hang, `remove` at the end.
 
     Stored objects survive a stop.
     """
@@ -82,12 +82,12 @@ class S3Server:
     def _environment(self) -> Mapping[str, str]:
         return {}
 
-    def freeze(self) -> None:
-        """Suspend it until `thaw`: it accepts connections and does not respond."""
+    def pause(self) -> None:
+        """Suspend it until `resume`: it accepts connections and does not respond."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         """Continue a suspended server."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)

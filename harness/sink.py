@@ -94,7 +94,7 @@ class Sink:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._files = 0
 
-    def took(self, headers: dict[bytes, bytes], body: bytes) -> None:
+    def record(self, headers: dict[bytes, bytes], body: bytes) -> None:
         """Record one request."""
         counts = self.counts
         counts.requests += 1
@@ -210,7 +210,7 @@ class Server(asyncio.Protocol):
             return
         sink = self._sink
         response = b"HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n" % (sink.status, _REASONS.get(sink.status, b"Status"))
-        sink.took(self._headers, self._body)
+        sink.record(self._headers, self._body)
         self._headers, self._body = {}, b""
         if sink.delay:
             asyncio.get_running_loop().call_later(sink.delay, self._transport.write, response)

@@ -85,7 +85,7 @@ class Stage:
             try:
                 await installation.start(extra=extra)
                 if self.owners:
-                    await installation.until_owners(self.owners)
+                    await installation.wait_for_owners(self.owners)
                 business = await installation.business()
                 await business.set_webhook(sink.url)
                 yield Scene(installation, business, sink)
@@ -140,7 +140,7 @@ async def prepared(
             await installation.stop()
             await asyncio.to_thread(installation.save)
             print(f"prepared in {time.monotonic() - began:.0f} s", flush=True)
-            owners = dict.fromkeys(installation.named("coreapp"), shape.shards // shape.coreapps)
+            owners = dict.fromkeys(installation.process_names("coreapp"), shape.shards // shape.coreapps)
             yield Stage(installation, owners if shape.coreapps > 1 else {}, session.report.profiles, keep)
 
 

@@ -189,7 +189,7 @@ def slow(scene: Scene) -> None:
 
 
 def lossy(scene: Scene) -> None:
-    scene.spaces[1].lose(5)
+    scene.spaces[1].drop_packets(5)
 
 
 def cut_off_and_killed(scene: Scene) -> None:

@@ -28,7 +28,7 @@ def read(cluster: Cluster) -> Sequence[LeaseRecord]:
 def late_commits(cluster: Cluster) -> int:
     """Return the number of commits by former owners, all of them refused, from the logs, which outlive the
     processes."""
-    logs = [cluster.processes[name].log_path.read_text(errors="replace") for name in cluster.named("coreapp")]
+    logs = [cluster.processes[name].log_path.read_text(errors="replace") for name in cluster.process_names("coreapp")]
     return sum(len(_LATE.findall(text)) for text in logs)
 
 

@@ -49,7 +49,7 @@ class KillOneOf:
         cluster = cast(Cluster, scene.installation)
         for moment in moments(scene, duration, KILLS):
             await until(moment)
-            names = cluster.named(self.role)
+            names = cluster.process_names(self.role)
             if self.is_owner:
                 names = [name for name in names if name in await asyncio.to_thread(leases.owners, cluster)]
             process = cluster.processes[scene.rng.choice(names)]
@@ -104,7 +104,7 @@ class RestartInGoodOrder:
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         cluster = cast(Cluster, scene.installation)
-        names = cluster.named("coreapp")
+        names = cluster.process_names("coreapp")
         for name, moment in zip(names, moments(scene, duration, len(names)), strict=True):
             await until(moment)
             phase.trouble()

@@ -57,7 +57,7 @@ class Watch:
 
     def __init__(self, cluster: Cluster, token: str) -> None:
         self._webapps = [f"http://127.0.0.1:{port}" for port in cluster.api_ports]
-        self._nodes = [cluster.metrics_urls[name].removesuffix("/metrics") for name in cluster.named("network")]
+        self._nodes = [cluster.metrics_urls[name].removesuffix("/metrics") for name in cluster.process_names("network")]
         self._token = token
         self._tasks: list[asyncio.Task[None]] = []
         # By URL: (time of the request, whether it was ready), in order.
@@ -182,7 +182,7 @@ def outages(what: str, cluster: Cluster) -> Sequence[Outage]:
     mariadb, redis = cluster.mariadb, cluster.redis
     assert mariadb is not None
     assert redis is not None
-    nodes = [cluster.processes[name] for name in cluster.named("network")]
+    nodes = [cluster.processes[name] for name in cluster.process_names("network")]
 
     def in_a_thread(*calls: Callable[[], object]) -> Callable[[], Awaitable[object]]:
         return lambda: asyncio.gather(*[asyncio.to_thread(call) for call in calls])

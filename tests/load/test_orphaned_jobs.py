@@ -53,7 +53,7 @@ async def _measure(scene: LoadScene) -> None:
     figures = figures_of("test_orphaned_jobs.py")
     installation = scene.installation
     survivor, victim = installation.processes["coreapp"], installation.processes["coreapp2"]
-    await installation.until_owners({"coreapp": 2, "coreapp2": 2})
+    await installation.wait_for_owners({"coreapp": 2, "coreapp2": 2})
     kept, orphaned = owned_by(scene, "coreapp"), owned_by(scene, "coreapp2")
     measured, others = kept[: len(kept) // 2], kept[len(kept) // 2 :]
     alone = await scene.send_for(BASELINE_SECONDS, RATE, lambda: scene.rng.choice(measured))

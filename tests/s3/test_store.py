@@ -60,7 +60,7 @@ async def test_no_file_counts_as_gone_during_an_outage_and_all_return_afterwards
     if outage == "stopped":
         s3.stop()
     else:
-        s3.freeze()
+        s3.pause()
     try:
         for call in (files.open(stored.name), put(files, b"y"), files.delete([deleted.name]), files.read_marker()):
             with pytest.raises(StoreUnavailable):
@@ -71,7 +71,7 @@ async def test_no_file_counts_as_gone_during_an_outage_and_all_return_afterwards
         if outage == "stopped":
             s3.start()
         else:
-            s3.thaw()
+            s3.resume()
     assert await get(files, stored.name) == b"x" * 1000
     assert (await put(files, b"z")).size == 1
 

@@ -150,7 +150,7 @@ async def test_a_number_added_at_run_time_sends_and_receives_beside_the_first(
     status, output = await number(installation, "resume", SECOND)
     assert status == 0, output
     await installation.processes["coreapp"].kill9()
-    await installation.until_owners({"coreapp2": 4}, seconds=60.0)
+    await installation.wait_for_owners({"coreapp2": 4}, seconds=60.0)
     await connected(second)
     other_ids.append(await send(second, ECHO, "after the loss"))
     await other_webhook.all_read(3)

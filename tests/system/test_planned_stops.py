@@ -79,7 +79,7 @@ async def test_planned_coreapp_stops_under_load_leave_no_unknown_outcome(
         await installation.start()
         names = ["coreapp", "coreapp2"][:coreapps]
         owned = dict.fromkeys(names, 4 // coreapps)
-        await installation.until_owners(owned)
+        await installation.wait_for_owners(owned)
         business = await installation.business()
         await business.set_webhook(url)
         assert {shard_of(number, 4) for number in NUMBERS} == {0, 1, 2, 3}
@@ -89,7 +89,7 @@ async def test_planned_coreapp_stops_under_load_leave_no_unknown_outcome(
                 await clients.go_on()
                 await installation.processes[name].stop()
                 await installation.processes[name].start()
-                await installation.until_owners(owned)
+                await installation.wait_for_owners(owned)
             await clients.go_on()
         print(f"{coreapps} Coreapps, {STOPS} stops: {dict(clients.counts)}")
         assert clients.other == []

@@ -55,7 +55,7 @@ async def test_a_group_spans_participants_of_every_shard(
         test_groups.test_a_group_is_created_joined_used_and_left(installation, webhook, tmp_path)
     )
     await polling.until(lambda: installation.processes["webapp"].pid is not None)
-    await installation.until_owners({"coreapp": 2, "coreapp2": 2})
+    await installation.wait_for_owners({"coreapp": 2, "coreapp2": 2})
     await starting
 
 
@@ -120,7 +120,7 @@ async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_e
     installation = on_mariadb
     _, url = webhook
     await installation.start()
-    await installation.until_owners({"coreapp": 2, "coreapp2": 2})
+    await installation.wait_for_owners({"coreapp": 2, "coreapp2": 2})
     business = await installation.business()
     await business.set_webhook(url)
     numbers = [f"1555011{n:04}" for n in range(8)]
@@ -131,25 +131,25 @@ async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_e
     async with Stream(business, numbers) as stream:
 
         async def settled() -> float:
-            await installation.until_owners({"coreapp": 2, "coreapp2": 2})
+            await installation.wait_for_owners({"coreapp": 2, "coreapp2": 2})
             await asyncio.sleep(1.0)
             return loop.time()
 
         began = await settled()
         await second.stop()
-        await installation.until_owners({"coreapp": 4}, seconds=10)
+        await installation.wait_for_owners({"coreapp": 4}, seconds=10)
         await asyncio.sleep(1.0)
         took["handed over"] = stream.longest(began)
         await second.start()
         began = await settled()
         await second.kill9()
-        await installation.until_owners({"coreapp": 4})
+        await installation.wait_for_owners({"coreapp": 4})
         await asyncio.sleep(1.0)
         took["taken over"] = stream.longest(began)
         await second.start()
         began = await settled()
         second.pause()
-        await installation.until_owners({"coreapp": 4})
+        await installation.wait_for_owners({"coreapp": 4})
         await asyncio.sleep(1.0)
         second.resume()
         await settled()

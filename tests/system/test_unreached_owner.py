@@ -84,7 +84,7 @@ async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
         way = await _add_way(cluster, "coreapp")
         try:
             await cluster.start()
-            await cluster.until_owners({"coreapp": 2, "coreapp2": 2}, seconds=90)
+            await cluster.wait_for_owners({"coreapp": 2, "coreapp2": 2}, seconds=90)
             business = await cluster.business()
             await business.set_webhook(url)
             assert {shard_of(number, 4) for number in NUMBERS} == {0, 1, 2, 3}
@@ -95,7 +95,7 @@ async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
             way.shut()
             loop = asyncio.get_running_loop()
             asyncio.get_running_loop().call_later(CUT_SECONDS, way.open)
-            cut, moving = loop.time(), asyncio.create_task(cluster.until_owners({"coreapp2": 4}, seconds=60))
+            cut, moving = loop.time(), asyncio.create_task(cluster.wait_for_owners({"coreapp2": 4}, seconds=60))
             moving.add_done_callback(lambda _: took.append(loop.time() - cut))
             took: list[float] = []
             offer.statuses.clear()
@@ -104,7 +104,7 @@ async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
             print(f"{CUT_SECONDS:.0f} s cut: {refused} of {OFFERED} not accepted, {dict(offer.refusals)}")
             await moving
             print(f"the shards had moved after {took[0]:.1f} s")
-            await cluster.until_owners({"coreapp": 2, "coreapp2": 2}, seconds=90)
+            await cluster.wait_for_owners({"coreapp": 2, "coreapp2": 2}, seconds=90)
             await offer.run(40, 2.0)
         finally:
             await way.stop()

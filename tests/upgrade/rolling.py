@@ -133,12 +133,12 @@ class Rolling:
     async def migrate(self, program: Program) -> None:
         """Run `tidings migrate` of a revision. Raises `CalledProcessError`."""
         environment = {**inherited(), **self.processes["webapp"].environment}
-        command = program.words("migrate")
+        command = program.command_line("migrate")
         await asyncio.to_thread(subprocess.run, command, cwd=program.tree, env=environment, check=True)
 
     async def replace_all(self, program: Program) -> None:
         """Replace the processes one after the other, each when the one before is ready."""
-        await self.replace(program, [name for command in ORDER for name in self.cluster.named(command)])
+        await self.replace(program, [name for command in ORDER for name in self.cluster.process_names(command)])
 
     async def replace(self, program: Program, names: Iterable[str]) -> None:
         """Replace these processes, one after the other. The others stay at their revision."""
