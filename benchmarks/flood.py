@@ -28,7 +28,7 @@ CONNECTING = 16
 HEALTH, MESSAGE = 0.05, 2
 
 
-class Orders(msgspec.Struct):
+class FloodParameters(msgspec.Struct):
     """Parameters of a flood."""
 
     ports: list[int]  # of Webapps
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, array_like=True):
     took: float  # seconds
 
 
-class Look(msgspec.Struct, array_like=True):
+class HealthCheck(msgspec.Struct, array_like=True):
     """One health check."""
 
     status: int  # of the HTTP response; 0 for none
@@ -62,23 +62,23 @@ class Look(msgspec.Struct, array_like=True):
     took: float  # seconds
 
 
-class Happened(msgspec.Struct):
+class FloodResult(msgspec.Struct):
     """Results of a flood."""
 
     requests: list[Request]
-    looks: list[Look]
+    health_checks: list[HealthCheck]
     late: int  # requests that a client skipped because its previous one had no response when they were due
 
 
 class Flood:
     """Clients with one connection each, which send at individual times."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
-        self._business = Business(*orders.ports)
-        self._business.use(orders.token)
+    def __init__(self, parameters: FloodParameters) -> None:
+        self._parameters = parameters
+        self._business = Business(*parameters.ports)
+        self._business.use(parameters.token)
         self._count = 0
-        self.happened = Happened([], [], 0)
+        self.result = FloodResult([], [], 0)
 
     async def run(self) -> None:
         """Connect, then send until the end. Raises `NoResponse` when a client gets no connection."""
@@ -92,11 +92,11 @@ class Flood:
                 await connection.request(request)
                 return connection
 
-        connections = await asyncio.gather(*(connect() for _ in range(self._orders.clients)))
+        connections = await asyncio.gather(*(connect() for _ in range(self._parameters.clients)))
         gc.collect()
         gc.freeze()
-        await asyncio.sleep(max(0.0, self._orders.start - time.time()))
-        send = self._watch if self._orders.watch else self._send
+        await asyncio.sleep(max(0.0, self._parameters.start - time.time()))
+        send = self._watch if self._parameters.watch else self._send
         async with asyncio.TaskGroup() as group:
             for connection in connections:
                 group.create_task(send(connection))
@@ -104,9 +104,9 @@ class Flood:
             connection.close()
 
     async def _send(self, connection: Connection) -> None:
-        orders = self._orders
-        period = orders.clients / orders.rate
-        due, end = orders.start + random.random() * period, orders.start + orders.seconds
+        parameters = self._parameters
+        period = parameters.clients / parameters.rate
+        due, end = parameters.start + random.random() * period, parameters.start + parameters.seconds
         # A client that still waits for a response at the end of the flood sends nothing more.
         while due < end and time.time() < end:
             wait = due - time.time()
@@ -115,7 +115,7 @@ class Flood:
             elif wait < -period:
                 # The client waited longer than a period for a response: skip the requests that it missed.
                 missed = int(-wait / period)
-                self.happened.late += missed
+                self.result.late += missed
                 due += missed * period
             due += period
             connection = await self._post(connection)
@@ -125,7 +125,7 @@ class Flood:
 
         Uses as many connections as that needs.
         """
-        orders = self._orders
+        parameters = self._parameters
         idle = [connection]
 
         async def on_one(action: Callable[[Connection], Awaitable[Connection]]) -> None:
@@ -133,15 +133,15 @@ class Flood:
             idle.append(await action(usable))
 
         async with asyncio.TaskGroup() as group:
-            for step in range(round(orders.seconds / HEALTH)):
-                await asyncio.sleep(max(0.0, orders.start + step * HEALTH - time.time()))
-                group.create_task(on_one(self._look))
+            for step in range(round(parameters.seconds / HEALTH)):
+                await asyncio.sleep(max(0.0, parameters.start + step * HEALTH - time.time()))
+                group.create_task(on_one(self._check_health))
                 if step % MESSAGE == 0:
                     group.create_task(on_one(self._post))
         for connection in idle:
             connection.close()
 
-    async def _look(self, connection: Connection) -> Connection:
+    async def _check_health(self, connection: Connection) -> Connection:
         """Check health once; return the connection for the next check."""
         wall, began = time.time(), time.perf_counter()
         try:
@@ -150,34 +150,34 @@ class Flood:
             status, _ = await connection.request(self._business.request("GET", "/v1/health", b""))
         except NoResponse:
             status = 0
-        self.happened.looks.append(Look(status, wall, time.perf_counter() - began))
+        self.result.health_checks.append(HealthCheck(status, wall, time.perf_counter() - began))
         return connection
 
     async def _post(self, connection: Connection) -> Connection:
         """Send the next message, on a new connection if this one is broken; return the connection to use next."""
-        orders, self._count = self._orders, self._count + 1
-        number = orders.numbers[self._count % len(orders.numbers)]
-        message = contents.text(number, f"{orders.label} {self._count}: ")
+        parameters, self._count = self._parameters, self._count + 1
+        number = parameters.numbers[self._count % len(parameters.numbers)]
+        message = contents.text(number, f"{parameters.label} {self._count}: ")
         try:
             if not connection.usable:
                 connection = await self._business.connect()
         except NoResponse:
-            self.happened.requests.append(Request(number, message.digest, 0, "", time.time(), 0.0))
+            self.result.requests.append(Request(number, message.digest, 0, "", time.time(), 0.0))
             return connection
         sent = await self._business.post(connection, message)
         found = sent.request
-        self.happened.requests.append(
+        self.result.requests.append(
             Request(number, found.digest, found.status or 0, found.message_id, sent.started, sent.took)
         )
         return connection
 
 
 def main() -> None:
-    orders = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Orders)
+    parameters = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=FloodParameters)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        flood = Flood(orders)
+        flood = Flood(parameters)
         runner.run(flood.run())
-    Path(orders.output).write_bytes(msgspec.msgpack.encode(flood.happened))
+    Path(parameters.output).write_bytes(msgspec.msgpack.encode(flood.result))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import calibrations, overload
-from benchmarks.flood import Orders
+from benchmarks.flood import FloodParameters
 from benchmarks.rig import contents, messages, session, stage, summary
 from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.session import Benchmark, Session, Variant
@@ -188,7 +188,7 @@ async def measure_others(prepared: Stage, numbers: Numbers, name: str, title: st
 
 
 async def _flood(scene: Scene, start: float, seconds: int) -> list[Sent]:
-    orders = Orders(
+    parameters = FloodParameters(
         ports=[scene.business.port],
         token=scene.business.token,
         clients=CLIENTS,
@@ -199,10 +199,10 @@ async def _flood(scene: Scene, start: float, seconds: int) -> list[Sent]:
         label="flood",
         output=str(scene.installation.directory / "flood.msgpack"),
     )
-    happened = await overload.send_apart(scene, "clients", orders)
+    result = await overload.send_apart(scene, "clients", parameters)
     return [
         Sent(ledger.Request(one.number, one.digest, one.status or None, one.id), one.started, one.took)
-        for one in happened.requests
+        for one in result.requests
     ]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import calibrations
-from benchmarks.flood import Happened, Look, Orders, Request
+from benchmarks.flood import FloodParameters, FloodResult, HealthCheck, Request
 from benchmarks.rig import contents, messages, report, session, stage, summary
 from benchmarks.rig.messages import Measured
 from benchmarks.rig.run import Run, RunFailed
@@ -61,7 +61,7 @@ class Window:
         return self.start <= moment < self.end
 
 
-def until_normal(window: Window, looks: Sequence[Look], requests: Sequence[Request]) -> float | None:
+def until_normal(window: Window, looks: Sequence[HealthCheck], requests: Sequence[Request]) -> float | None:
     """Return the seconds from the end of a flood to normal operation; None if the watcher did not see it.
 
     looks:    health checks
@@ -119,11 +119,11 @@ async def measure_flood(prepared: Stage, factor: int, peak: float, clients: int,
         return _figures(found, watched, flooded, window, factor, peak)
 
 
-async def _flood(scene: Scene, rate: float, clients: int, seconds: float) -> tuple[Happened, Happened, Window]:
+async def _flood(scene: Scene, rate: float, clients: int, seconds: float) -> tuple[FloodResult, FloodResult, Window]:
     directory = scene.installation.directory
     begins = time.time() + CONNECTING + clients / EACH_SECOND
     window = Window(begins + CALM, begins + CALM + seconds)
-    flood = Orders(
+    flood = FloodParameters(
         ports=[scene.business.port],
         token=scene.business.token,
         numbers=stage.recipients(ROBOTS, ROBOTS),
@@ -147,14 +147,14 @@ async def _flood(scene: Scene, rate: float, clients: int, seconds: float) -> tup
     return watched, flooded, window
 
 
-async def send_apart(scene: Scene, name: str, orders: Orders) -> Happened:
+async def send_apart(scene: Scene, name: str, parameters: FloodParameters) -> FloodResult:
     """Send in a separate process. Raises `RunFailed`.
 
     name: of the process in the report
     """
     log_path = scene.installation.directory / f"{name}.log"
     orders_path = scene.installation.directory / f"{name}.json"
-    orders_path.write_bytes(msgspec.json.encode(orders))
+    orders_path.write_bytes(msgspec.json.encode(parameters))
     with log_path.open("ab") as log:
         process: subprocess.Popen[bytes] = spawn.start(
             [sys.executable, "-m", "benchmarks.flood", str(orders_path)], cwd=ROOT, stdout=log, stderr=log
@@ -162,28 +162,30 @@ async def send_apart(scene: Scene, name: str, orders: Orders) -> Happened:
     scene.helpers[name] = process.pid
     if await asyncio.to_thread(process.wait):
         raise RunFailed(f"{name} failed: {log_path.read_text()[-1500:]}")
-    return await asyncio.to_thread(_read, Path(orders.output))
+    return await asyncio.to_thread(_read, Path(parameters.output))
 
 
-def _read(path: Path) -> Happened:
-    return msgspec.msgpack.decode(path.read_bytes(), type=Happened)
+def _read(path: Path) -> FloodResult:
+    return msgspec.msgpack.decode(path.read_bytes(), type=FloodResult)
 
 
-def _figures(found: Measured, watched: Happened, flooded: Happened, window: Window, factor: int, peak: float) -> Run:
+def _figures(
+    found: Measured, watched: FloodResult, flooded: FloodResult, window: Window, factor: int, peak: float
+) -> Run:
     seconds = window.end - window.start
     accepted = [one for one in flooded.requests if 200 <= one.status < 300]
     refused = [one for one in flooded.requests if one.status in client.BUSY]
     others = [one for one in flooded.requests if one.status not in client.BUSY and not 200 <= one.status < 300]
     done = measure.completion_times(found.records).values()
     health = {
-        name: [look.took for look in watched.looks if is_then(look.started)]
+        name: [look.took for look in watched.health_checks if is_then(look.started)]
         for name, is_then in (
             ("health in the flood", lambda moment: moment in window),
             ("health before", lambda moment: moment < window.start),
             ("health afterwards", lambda moment: moment >= window.end),
         )
     }
-    normal = until_normal(window, watched.looks, watched.requests)
+    normal = until_normal(window, watched.health_checks, watched.requests)
     completed = sum(moment in window for moment in done) / seconds
     details = {
         "offered": len(flooded.requests) / seconds,
@@ -193,7 +195,7 @@ def _figures(found: Measured, watched: Happened, flooded: Happened, window: Wind
         "refused": dict(sorted((str(s), sum(o.status == s for o in refused)) for s in client.BUSY)),
         "otherwise": len(others),
         "skipped": flooded.late,
-        "health_failures": sum(look.status != 200 for look in watched.looks),
+        "health_failures": sum(look.status != 200 for look in watched.health_checks),
         "until_normal": normal,
     }
     run = found.run(f"flood{factor}", f"{factor} × the peak", parameters={"factor": factor}, details=details)

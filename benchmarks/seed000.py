@@ -161,7 +161,7 @@ def own_setting(options: argparse.Namespace) -> Setting:
     )
 
 
-class Turn(msgspec.Struct):
+class LocustIteration(msgspec.Struct):
     """One line of Locust's results."""
 
     position: int
@@ -200,21 +200,21 @@ async def drive_by_locust(scene: Scene, planned: Sequence[Message], found: Measu
     status = await asyncio.to_thread(process.wait)
     if status:
         raise RunFailed(f"locust ended with {status}: {(directory / 'locust.log').read_text()[-1500:]}")
-    turns = await asyncio.to_thread(_read_turns, directory / "turns.jsonl")
-    if len(turns) != len(planned):
-        raise RunFailed(f"locust wrote down {len(turns)} of {len(planned)} turns")
+    iterations = await asyncio.to_thread(_read_iterations, directory / "turns.jsonl")
+    if len(iterations) != len(planned):
+        raise RunFailed(f"locust wrote down {len(iterations)} of {len(planned)} turns")
     # The start of Locust does not count.
-    found.started = min(turn.started - turn.contacts_took for turn in turns)
-    for turn in turns:
-        message = planned[turn.position]
-        found.load.contacts_took.append(turn.contacts_took)
-        found.load.refused[429] += turn.refused
-        request = ledger.Request(message.number, message.digest, turn.status or None, turn.id)
-        found.load.sent.append(Sent(request, turn.started, turn.took))
+    found.started = min(iteration.started - iteration.contacts_took for iteration in iterations)
+    for iteration in iterations:
+        message = planned[iteration.position]
+        found.load.contacts_took.append(iteration.contacts_took)
+        found.load.refused[429] += iteration.refused
+        request = ledger.Request(message.number, message.digest, iteration.status or None, iteration.id)
+        found.load.sent.append(Sent(request, iteration.started, iteration.took))
 
 
-def _read_turns(path: Path) -> list[Turn]:
-    return [msgspec.json.decode(line, type=Turn) for line in path.read_bytes().splitlines()]
+def _read_iterations(path: Path) -> list[LocustIteration]:
+    return [msgspec.json.decode(line, type=LocustIteration) for line in path.read_bytes().splitlines()]
 
 
 def write_work(planned: Sequence[Message], path: Path) -> None:
@@ -235,14 +235,14 @@ async def measure(current: Session) -> None:
             setting.name, setting.title, functools.partial(measure_one, prepared, setting, wanted, min(robots, wanted))
         )
 
-    turns = [setting for setting in SETTINGS if current.is_wanted(setting.name)]
+    iterations = [setting for setting in SETTINGS if current.is_wanted(setting.name)]
     alone = [setting for setting in (*PAGE, LIMITED) if current.is_wanted(setting.name)]
     alone += [own_setting(options)] if "seed-own" in (options.only or ()) else []
     long = options.long or "seed-long" in (options.only or ())
-    if turns or alone or long:
+    if iterations or alone or long:
         async with stage.prepared(current, robots=stage.MOST_ROBOTS if long else robots, shape=ONE_OF_EACH) as prepared:
-            if turns:
-                base, *others = (variant(prepared, setting) for setting in turns)
+            if iterations:
+                base, *others = (variant(prepared, setting) for setting in iterations)
                 await current.alternate(base, *others, rounds=1 if options.quick or options.only else options.rounds)
             for setting in alone:
                 await current.once(variant(prepared, setting))
@@ -261,8 +261,8 @@ def ceiling(base: Run, delay_ms: float) -> float:
 
     delay_ms: milliseconds added to each commit
     """
-    turn = float(base.details["turn_ms"]) + WRITES * delay_ms
-    return CLIENTS / turn * 1000
+    iteration = float(base.details["turn_ms"]) + WRITES * delay_ms
+    return CLIENTS / iteration * 1000
 
 
 def notes(runs: Sequence[Run], write_ms: float) -> list[str]:

@@ -156,10 +156,10 @@ async def traffic(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
     rows: list[dict[str, Any]] = []
     async with network.sampler() as sampler:
         sending = asyncio.create_task(clients.send(some, rate=RATE, count=2 * count, size=SIZE))
-        before = await asyncio.to_thread(Look, network)
+        before = await asyncio.to_thread(CounterSample, network)
         while not sending.done():
             await asyncio.wait([sending], timeout=1.0)
-            now = await asyncio.to_thread(Look, network)
+            now = await asyncio.to_thread(CounterSample, network)
             rows.append(now.since(before))
             before = now
         said = await sending
@@ -176,7 +176,7 @@ async def traffic(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
     return dataclasses.replace(found, latencies={"to the device": times})
 
 
-class Look:
+class CounterSample:
     """Counters of all nodes and of the kernel at one time."""
 
     def __init__(self, network: DeviceNetwork) -> None:
@@ -193,7 +193,7 @@ class Look:
         self.outbound = total("tidings_network_deliveries_total")
         self.pauses, self.paused = total("tidings_gc_pause_seconds_count"), total("tidings_gc_pause_seconds_sum")
 
-    def since(self, before: Look) -> dict[str, Any]:
+    def since(self, before: CounterSample) -> dict[str, Any]:
         """Return the changes since `before`, with the names of the published tables."""
         seconds = self.at - before.at
         return {

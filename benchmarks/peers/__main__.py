@@ -36,10 +36,10 @@ def variants(current: Session) -> dict[str, list[Variant]]:
     async def apart(one: jobs.Queue) -> Run:
         return await jobs.measure_apart(one, seconds, fresh())
 
-    async def way(one: delivery.Way) -> Run:
+    async def way(one: delivery.DeliveryPath) -> Run:
         return await delivery.measure(one, seconds, fresh())
 
-    async def table(one: delivery.Way) -> Run:
+    async def table(one: delivery.DeliveryPath) -> Run:
         return await delivery.measure_table(one, fresh(), samples)
 
     return {

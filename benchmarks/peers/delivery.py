@@ -39,7 +39,7 @@ AT_MOST_ONCE = "none: kept nowhere, lost when the client is away"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Way:
+class DeliveryPath:
     """Path of messages to devices."""
 
     name: str
@@ -51,7 +51,7 @@ class Way:
 
 
 WAYS = (
-    Way(
+    DeliveryPath(
         "tidings",
         "Tidings' network, TCP",
         "tidings",
@@ -59,18 +59,24 @@ WAYS = (
         True,
         "accepted when the device has it or it is on disk; again after a reconnect",
     ),
-    Way("nats", "NATS core", "nats", "nats", False, AT_MOST_ONCE),
-    Way("nats-acks", "NATS core, devices answer", "nats", "nats", True, AT_MOST_ONCE),
-    Way("centrifuge", "Centrifuge (Centrifugo's library), WebSocket", "centrifuge", "centrifuge", False, AT_MOST_ONCE),
-    Way("centrifuge-acks", "Centrifuge, devices answer", "centrifuge", "centrifuge", True, AT_MOST_ONCE),
-    Way("mosquitto", "MQTT, Mosquitto, QoS 1, devices answer", "mqtt", "mosquitto", True, "none: kept in memory"),
-    Way("mochi", "MQTT, mochi-mqtt (Go), QoS 1, devices answer", "mqtt", "mochi", True, "none: kept in memory"),
-    Way("grpc", "gRPC (Go), a hub of our own, devices answer", "grpc", "grpc", True, AT_MOST_ONCE),
+    DeliveryPath("nats", "NATS core", "nats", "nats", False, AT_MOST_ONCE),
+    DeliveryPath("nats-acks", "NATS core, devices answer", "nats", "nats", True, AT_MOST_ONCE),
+    DeliveryPath(
+        "centrifuge", "Centrifuge (Centrifugo's library), WebSocket", "centrifuge", "centrifuge", False, AT_MOST_ONCE
+    ),
+    DeliveryPath("centrifuge-acks", "Centrifuge, devices answer", "centrifuge", "centrifuge", True, AT_MOST_ONCE),
+    DeliveryPath(
+        "mosquitto", "MQTT, Mosquitto, QoS 1, devices answer", "mqtt", "mosquitto", True, "none: kept in memory"
+    ),
+    DeliveryPath(
+        "mochi", "MQTT, mochi-mqtt (Go), QoS 1, devices answer", "mqtt", "mochi", True, "none: kept in memory"
+    ),
+    DeliveryPath("grpc", "gRPC (Go), a hub of our own, devices answer", "grpc", "grpc", True, AT_MOST_ONCE),
 )
 # In the published test the server itself sends.
-DIRECT = Way("grpc-direct", "gRPC (Go), the server sends", "grpc-direct", "", True, AT_MOST_ONCE)
+DIRECT = DeliveryPath("grpc-direct", "gRPC (Go), the server sends", "grpc-direct", "", True, AT_MOST_ONCE)
 _TABLE_NAMES = ("tidings", "mosquitto", "mochi", "centrifuge-acks", "grpc")
-TABLE_WAYS = (*(way for way in WAYS if way.name in _TABLE_NAMES), DIRECT)
+TABLE_WAYS = (*(path for path in WAYS if path.name in _TABLE_NAMES), DIRECT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,12 +89,12 @@ class _Server:
 
 
 @contextlib.asynccontextmanager
-async def _serve(way: Way, devices: int, directory: Path) -> AsyncIterator[_Server]:
-    if way.server == "tidings":
+async def _serve(path: DeliveryPath, devices: int, directory: Path) -> AsyncIterator[_Server]:
+    if path.server == "tidings":
         async with _tidings(devices, directory) as server:
             yield server
-    elif way.server in ("nats", "mosquitto"):
-        store = stores.Nats(keeps=False) if way.server == "nats" else stores.Mosquitto()
+    elif path.server in ("nats", "mosquitto"):
+        store = stores.Nats(keeps=False) if path.server == "nats" else stores.Mosquitto()
         try:
             store.start()
             yield _Server(store.address, {"server": store.pid})
@@ -96,11 +102,11 @@ async def _serve(way: Way, devices: int, directory: Path) -> AsyncIterator[_Serv
             store.remove()
     else:
         address = f"127.0.0.1:{free_port()}"
-        if not way.server:
+        if not path.server:
             yield _Server(address, {})
             return
-        command: list[str | Path] = [install.PEERS, way.server, "-address", address]
-        async with Program(way.server, command, directory) as program:
+        command: list[str | Path] = [install.PEERS, path.server, "-address", address]
+        async with Program(path.server, command, directory) as program:
             yield _Server(address, {"server": program.pid})
 
 
@@ -142,40 +148,40 @@ def _address(said: str | Sequence[Any]) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _driver(way: Way, server: _Server, devices: int, directory: Path) -> AsyncIterator[Program]:
-    command: list[str | Path] = [install.PEERS, "deliver", "-protocol", way.protocol, "-address", server.address]
-    command += ["-devices", str(devices), f"-acks={str(way.acks).lower()}", *server.words]
-    async with Program(f"clients-{way.name}", command, directory) as driver:
+async def _driver(path: DeliveryPath, server: _Server, devices: int, directory: Path) -> AsyncIterator[Program]:
+    command: list[str | Path] = [install.PEERS, "deliver", "-protocol", path.protocol, "-address", server.address]
+    command += ["-devices", str(devices), f"-acks={str(path.acks).lower()}", *server.words]
+    async with Program(f"clients-{path.name}", command, directory) as driver:
         yield driver
 
 
-async def measure(way: Way, seconds: float, directory: Path) -> Run:
+async def measure(path: DeliveryPath, seconds: float, directory: Path) -> Run:
     """Deliver 4 KB to 1,000 clients: at 1,000 per second, then at the highest rate.
 
     Raises `RunFailed` and `ProcessEnded`.
     """
     async with (
-        _serve(way, DEVICES, directory) as server,
-        _driver(way, server, DEVICES, directory) as driver,
+        _serve(path, DEVICES, directory) as server,
+        _driver(path, server, DEVICES, directory) as driver,
     ):
         pids = {**server.pids, CLIENTS: driver.pid}
-        reconcile(way, await driver.order(do="most", seconds=1.0, window=WINDOW, size=SIZE))
+        reconcile(path, await driver.order(do="most", seconds=1.0, window=WINDOW, size=SIZE))
         async with Watched(pids) as steadily:
             steady = await driver.order(do="rate", seconds=seconds, rate=RATE, size=SIZE)
-        reconcile(way, steady)
+        reconcile(path, steady)
         async with Watched(pids) as watched:
             most = await driver.order(do="most", seconds=seconds, window=WINDOW, size=SIZE)
-        reconcile(way, most)
+        reconcile(path, most)
     latencies = {"at 1,000/s, to the device": Summary(**steady["device_ms"])}
-    if way.acks:
+    if path.acks:
         latencies["at 1,000/s, acknowledged"] = Summary(**steady["ack_ms"])
     latencies["at the most, to the device"] = Summary(**most["device_ms"])
     messages = steady["messages"]
     # Both figures are in one row.
     shares = max((steadily.samples.shares, watched.samples.shares), key=lambda one: one.others)
     return Run(
-        name=f"delivery-{way.name}",
-        title=way.title,
+        name=f"delivery-{path.name}",
+        title=path.title,
         count=most["messages"],
         unit="messages",
         seconds=most["seconds"],
@@ -183,19 +189,19 @@ async def measure(way: Way, seconds: float, directory: Path) -> Run:
         latencies=latencies,
         throughput=most["per_second"],
         samples=dataclasses.replace(watched.samples, shares=shares),
-        parameters={"durability": way.durability, "acknowledged": way.acks},
+        parameters={"durability": path.durability, "acknowledged": path.acks},
         details={"steady_cpu_us": {name: round(used / messages * 1e6) for name, used in steadily.samples.cpu.items()}},
     )
 
 
-def reconcile(way: Way, found: Mapping[str, Any]) -> None:
+def reconcile(path: DeliveryPath, found: Mapping[str, Any]) -> None:
     """Check that all messages arrived and were acknowledged. Raises `RunFailed`."""
     messages = found["messages"]
-    if not messages or found["arrived"] != messages or found["faults"] or (way.acks and found["acked"] != messages):
-        raise RunFailed(f"{way.name}: {found}")
+    if not messages or found["arrived"] != messages or found["faults"] or (path.acks and found["acked"] != messages):
+        raise RunFailed(f"{path.name}: {found}")
 
 
-async def measure_table(way: Way, directory: Path, samples: int) -> Run:
+async def measure_table(path: DeliveryPath, directory: Path, samples: int) -> Run:
     """Measure the published table's cells, in `details`: mean ms until a client's messages are all acknowledged."""
     cells: dict[str, float] = {}
     for clients in TABLE_CLIENTS:
@@ -204,8 +210,8 @@ async def measure_table(way: Way, directory: Path, samples: int) -> Run:
         here = directory / f"{clients}"
         here.mkdir()
         async with (
-            _serve(way, clients, here) as server,
-            _driver(way, server, clients, here) as driver,
+            _serve(path, clients, here) as server,
+            _driver(path, server, clients, here) as driver,
         ):
             await driver.order(do="table", size=TABLE_SIZES[0], messages=100, clients=clients, samples=2)
             async with Watched({**server.pids, CLIENTS: driver.pid}) as watched:
@@ -213,13 +219,13 @@ async def measure_table(way: Way, directory: Path, samples: int) -> Run:
                     count = min(samples, SAMPLES_OF_MANY) if messages * clients > 10_000 else samples
                     found = await driver.order(do="table", size=size, messages=messages, clients=clients, samples=count)
                     if found["faults"]:
-                        raise RunFailed(f"{way.name}: {found}")
+                        raise RunFailed(f"{path.name}: {found}")
                     cells[f"{clients}/{size}/{messages}"] = found["mean_ms"]
                     total += found["messages"]
                     seconds += found["seconds"]
     return Run(
-        name=f"table-{way.name}",
-        title=f"table: {way.title}",
+        name=f"table-{path.name}",
+        title=f"table: {path.title}",
         count=total,
         unit="messages",
         seconds=seconds,
@@ -227,6 +233,6 @@ async def measure_table(way: Way, directory: Path, samples: int) -> Run:
         latencies={},
         throughput=[],
         samples=watched.samples,
-        parameters={"durability": way.durability},
+        parameters={"durability": path.durability},
         details={"cells": cells},
     )

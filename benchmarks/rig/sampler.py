@@ -116,7 +116,7 @@ class Sampler:
         # The cost of this scrape is not counted.
         metrics = await asyncio.to_thread(self._metrics)
         self._before = await asyncio.to_thread(self._count, metrics)
-        self._looking = threading.Thread(target=self._look_until_over, name="sampler", daemon=True)
+        self._looking = threading.Thread(target=self._sample_until_over, name="sampler", daemon=True)
         self._looking.start()
         return self
 
@@ -146,14 +146,14 @@ class Sampler:
                 self._used[name] = usage(pid)
         return dict(self._used)
 
-    def _look_until_over(self) -> None:
+    def _sample_until_over(self) -> None:
         while not self._over.wait(self._interval):
             # A process that is too busy to respond is sampled the next time.
             with contextlib.suppress(OSError):
-                self._points.append(self._look())
+                self._points.append(self._take_sample())
                 self._loads.append(os.getloadavg()[0])
 
-    def _look(self) -> Point:
+    def _take_sample(self) -> Point:
         rss = {}
         for name, pid in self._named().items():
             with contextlib.suppress(psutil.NoSuchProcess):

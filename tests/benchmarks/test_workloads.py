@@ -10,7 +10,7 @@ import time
 import pytest
 
 from benchmarks import diverted, drift, numbers, overload, seed000, seed001
-from benchmarks.flood import Flood, Look, Orders, Request
+from benchmarks.flood import Flood, FloodParameters, HealthCheck, Request
 from benchmarks.overload import Window
 from benchmarks.rig import stage
 from benchmarks.rig.sampler import Point
@@ -21,11 +21,11 @@ from tests.benchmarks.test_rig import a_run
 WINDOW = Window(100.0, 110.0)
 
 
-def looks(*times: tuple[float, float]) -> list[Look]:
-    return [Look(200, started, took) for started, took in times]
+def looks(*times: tuple[float, float]) -> list[HealthCheck]:
+    return [HealthCheck(200, started, took) for started, took in times]
 
 
-def calm() -> list[Look]:
+def calm() -> list[HealthCheck]:
     return looks(*((96.0 + n / 20, 0.010) for n in range(80)))
 
 
@@ -43,7 +43,7 @@ def test_recovery_lasts_while_messages_are_refused() -> None:
 def test_recovery_never_ends_while_health_checks_are_slow_or_fail() -> None:
     slow = looks(*((110.0 + n / 20, 0.300) for n in range(60)))
     assert overload.until_normal(WINDOW, [*calm(), *slow], []) is None
-    failing = [Look(503, 110.0 + n / 20, 0.001) for n in range(60)]
+    failing = [HealthCheck(503, 110.0 + n / 20, 0.001) for n in range(60)]
     assert overload.until_normal(WINDOW, [*calm(), *failing], []) is None
     assert overload.until_normal(WINDOW, [*calm(), *looks((110.0, 0.01), (110.5, 0.01))], []) is None
 
@@ -171,13 +171,13 @@ async def test_health_polls_are_evenly_spaced_despite_slow_responses() -> None:
     listening = await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     start = time.time() + 0.25
-    flood = Flood(Orders([port], "token", 1, 10.0, 0.3, start, ["1"], "watch", "", watch=True))
+    flood = Flood(FloodParameters([port], "token", 1, 10.0, 0.3, start, ["1"], "watch", "", watch=True))
     await flood.run()
     listening.close()
-    assert len(flood.happened.looks) == 6
-    assert len(flood.happened.requests) == 3
-    assert all(look.took >= 0.199 for look in flood.happened.looks)
-    assert {request.id for request in flood.happened.requests} == {"one"}
+    assert len(flood.result.health_checks) == 6
+    assert len(flood.result.requests) == 3
+    assert all(look.took >= 0.199 for look in flood.result.health_checks)
+    assert {request.id for request in flood.result.requests} == {"one"}
 
 
 async def test_clients_that_share_numbers_send_each_message_from_the_number_of_its_recipient() -> None:
