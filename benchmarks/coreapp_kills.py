@@ -56,7 +56,7 @@ async def disrupt(how: str, owner: Process, lease: float) -> None:
         await owner.start()
 
 
-async def play(installation: Installation, how: str, times: int, rate: float, lease: float) -> list[Sent]:
+async def run_disruptions(installation: Installation, how: str, times: int, rate: float, lease: float) -> list[Sent]:
     business = await installation.business()
     numbers = stage.recipients(ROBOTS, ROBOTS)
     await business.check_contacts(numbers)
@@ -72,7 +72,7 @@ async def play(installation: Installation, how: str, times: int, rate: float, le
     return sent
 
 
-async def books(installation: Installation, sent: Sequence[Sent]) -> str:
+async def reconcile(installation: Installation, sent: Sequence[Sent]) -> str:
     """Reconcile accepted messages with received ones; return the result as one line."""
     accepted = {one.request.message_id for one in sent if one.request.accepted}
     refused = {one.request.digest for one in sent if one.request.status == 503}
@@ -94,12 +94,12 @@ async def run(how: str, times: int, rate: float, lease: float) -> None:
             await installation.start()
             if how != RESTART:
                 await installation.standby.start()
-            sent = await play(installation, how, times, rate, lease)
+            sent = await run_disruptions(installation, how, times, rate, lease)
             statuses = collections.Counter(one.request.status for one in sent)
             slowest = max(one.took for one in sent)
             found = ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items(), key=str))
             print(f"{how} x {times} under {rate:g}/s, lease {lease:g} s: {found}; slowest {slowest:.1f} s; ", end="")
-            print(await books(installation, sent), flush=True)
+            print(await reconcile(installation, sent), flush=True)
 
 
 def main() -> None:

@@ -82,16 +82,16 @@ def measure_version(version: int, length: int, rounds: int) -> dict[str, float]:
     assert alices.decrypt(*bobs.encrypt(plaintext)) == plaintext
     assert bobs.decrypt(*alices.encrypt(plaintext)) == plaintext
 
-    def there() -> None:
+    def one_way() -> None:
         assert bobs.decrypt(*alices.encrypt(plaintext)) == plaintext
 
-    def there_and_back() -> None:
-        there()
+    def round_trip() -> None:
+        one_way()
         assert alices.decrypt(*bobs.encrypt(plaintext)) == plaintext
 
-    figures[f"encrypt + decrypt {length} B"] = measure(there, rounds)
-    figures[f"there and back {length} B, two DH steps"] = measure(there_and_back, max(20, rounds // 4))
-    there()
+    figures[f"encrypt + decrypt {length} B"] = measure(one_way, rounds)
+    figures[f"there and back {length} B, two DH steps"] = measure(round_trip, max(20, rounds // 4))
+    one_way()
     sending, receiving = alices.sending_half(), alices.receiving_half()
     assert e2ee.SessionRecord.load(alice.identity, sending, receiving).sending_half() == sending
     figures["sending_half"] = measure(alices.sending_half, rounds)

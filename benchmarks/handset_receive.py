@@ -58,7 +58,7 @@ class _Responses:
         self._accepted = []
 
 
-async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) -> None:
+async def _simulate_network(pipe: multiprocessing.connection.Connection, rate: int) -> None:
     """Run the other process: wait for the robots, set up sessions, then deliver messages at `rate` per second."""
     network, business = ScriptedNetwork(), Business()
     network.respond = _Responses(network).accept
@@ -97,7 +97,7 @@ async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) 
 
 
 def _network_process(pipe: multiprocessing.connection.Connection, rate: int) -> None:
-    uvloop.run(_play_network(pipe, rate))
+    uvloop.run(_simulate_network(pipe, rate))
 
 
 def committed() -> float:

@@ -67,7 +67,7 @@ async def fill(scene: Scene, load: Load, callbacks: int) -> None:
             group.create_task(one_client())
 
 
-async def _let_through(scene: Scene) -> None:
+async def _accept_callbacks(scene: Scene) -> None:
     await scene.sink.respond_with(200)
     await scene.business.set_webhook(scene.sink.url)
 
@@ -81,7 +81,7 @@ async def measure_one(prepared: Stage, callbacks: int, *, with_url: bool) -> Run
         await scene.business.check_contacts(stage.recipients(ROBOTS, ROBOTS))
         if not with_url:
             await scene.business.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
-        async with messages.measured(scene, drain=functools.partial(_let_through, scene)) as found:
+        async with messages.measured(scene, drain=functools.partial(_accept_callbacks, scene)) as found:
             await fill(scene, found.load, callbacks)
             waiting = await asyncio.to_thread(pending, scene)
             weights = {

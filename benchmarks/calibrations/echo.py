@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from benchmarks.calibrations import bare
-from benchmarks.rig.calibration import RATE, Calibration, Ground
+from benchmarks.rig.calibration import RATE, Calibration, CalibrationResources
 
 SIZE = 4096
 
@@ -29,7 +29,7 @@ class _Client(asyncio.Protocol):
         await self._back
 
 
-async def calibrate(_ground: Ground) -> Calibration:
+async def calibrate(_ground: CalibrationResources) -> Calibration:
     """Measure the rate of echoes. Raises `RunFailed`."""
     loop, data = asyncio.get_running_loop(), bytes(SIZE)
     async with bare.server("echo") as port:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from benchmarks.calibrations import bare
-from benchmarks.rig.calibration import RATE, Calibration, Ground
+from benchmarks.rig.calibration import RATE, Calibration, CalibrationResources
 from benchmarks.rig.run import RunFailed
 from harness.client import Business
 from harness.http_connection import Connection
@@ -14,7 +14,7 @@ from harness.http_connection import Connection
 _BODY = json.dumps({"to": "15550110001", "type": "text", "text": {"body": "x" * 100}}).encode()
 
 
-async def calibrate(_ground: Ground) -> Calibration:
+async def calibrate(_ground: CalibrationResources) -> Calibration:
     """Measure the rate of requests. Raises `RunFailed`."""
     async with bare.server("fastapi") as port:
         business = Business(port)

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from benchmarks.rig.calibration import MILLISECONDS, Calibration, Ground
+from benchmarks.rig.calibration import MILLISECONDS, Calibration, CalibrationResources
 from benchmarks.rig.run import RunFailed
 from harness import packages
 from harness.mariadb import MariaDB
@@ -53,6 +53,8 @@ async def measure(server: MariaDB) -> float:
     return float(found[1])
 
 
-async def calibrate(ground: Ground) -> Calibration:
+async def calibrate(resources: CalibrationResources) -> Calibration:
     """Run `mysqlslap` on the database of the runs."""
-    return Calibration("mysqlslap, a write of one of 5 clients", await measure(await ground.database()), MILLISECONDS)
+    return Calibration(
+        "mysqlslap, a write of one of 5 clients", await measure(await resources.database()), MILLISECONDS
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks import e2ee
-from benchmarks.rig.calibration import MICROSECONDS, Calibration, Ground
+from benchmarks.rig.calibration import MICROSECONDS, Calibration, CalibrationResources
 
 ROUNDS = 200
 
 
-async def calibrate(_ground: Ground) -> Calibration:
+async def calibrate(_ground: CalibrationResources) -> Calibration:
     """Measure the median of both sides together."""
     return Calibration("a PQXDH set-up, both sides", await asyncio.to_thread(_measure), MICROSECONDS)
 

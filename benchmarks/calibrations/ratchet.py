@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from benchmarks import e2ee
-from benchmarks.rig.calibration import MICROSECONDS, Calibration, Ground
+from benchmarks.rig.calibration import MICROSECONDS, Calibration, CalibrationResources
 
 SIZE, ROUNDS = 100, 1000
 
 
-async def calibrate(_ground: Ground) -> Calibration:
+async def calibrate(_ground: CalibrationResources) -> Calibration:
     """Measure the median of both sides together, in a tight loop."""
     message = both_sides()
     took = await asyncio.to_thread(e2ee.measure, message, ROUNDS)

@@ -7,7 +7,7 @@ import json
 import aiohttp
 
 from benchmarks.calibrations import bare
-from benchmarks.rig.calibration import RATE, Calibration, Ground
+from benchmarks.rig.calibration import RATE, Calibration, CalibrationResources
 from benchmarks.rig.run import RunFailed
 from harness.sink_process import SinkProcess
 
@@ -17,9 +17,9 @@ _BODY = json.dumps({"statuses": [{"id": "m1", "status": "sent", "recipient_id": 
 _HEADERS = {"Content-Type": "application/json"}
 
 
-async def calibrate(ground: Ground) -> Calibration:
+async def calibrate(resources: CalibrationResources) -> Calibration:
     """Measure the rate of posts. Raises `RunFailed`."""
-    async with SinkProcess(ground.directory, "") as sink, aiohttp.ClientSession() as http:
+    async with SinkProcess(resources.directory, "") as sink, aiohttp.ClientSession() as http:
 
         async def once() -> None:
             async with http.post(sink.url, data=_BODY, headers=_HEADERS) as response:

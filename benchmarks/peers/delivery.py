@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import install, stores
-from benchmarks.peers.process import Program, Watched
+from benchmarks.peers.process import Program, TreeSampler
 from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.summary import Summary
 from harness import light_devices
@@ -166,10 +166,10 @@ async def measure(path: DeliveryPath, seconds: float, directory: Path) -> Run:
     ):
         pids = {**server.pids, CLIENTS: driver.pid}
         reconcile(path, await driver.order(do="most", seconds=1.0, window=WINDOW, size=SIZE))
-        async with Watched(pids) as steadily:
+        async with TreeSampler(pids) as steadily:
             steady = await driver.order(do="rate", seconds=seconds, rate=RATE, size=SIZE)
         reconcile(path, steady)
-        async with Watched(pids) as watched:
+        async with TreeSampler(pids) as watched:
             most = await driver.order(do="most", seconds=seconds, window=WINDOW, size=SIZE)
         reconcile(path, most)
     latencies = {"at 1,000/s, to the device": Summary(**steady["device_ms"])}
@@ -214,7 +214,7 @@ async def measure_table(path: DeliveryPath, directory: Path, samples: int) -> Ru
             _driver(path, server, clients, here) as driver,
         ):
             await driver.order(do="table", size=TABLE_SIZES[0], messages=100, clients=clients, samples=2)
-            async with Watched({**server.pids, CLIENTS: driver.pid}) as watched:
+            async with TreeSampler({**server.pids, CLIENTS: driver.pid}) as watched:
                 for size, messages in itertools.product(TABLE_SIZES, TABLE_MESSAGES):
                     count = min(samples, SAMPLES_OF_MANY) if messages * clients > 10_000 else samples
                     found = await driver.order(do="table", size=size, messages=messages, clients=clients, samples=count)

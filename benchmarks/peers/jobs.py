@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import install, load, stores
-from benchmarks.peers.process import Program, Watched
+from benchmarks.peers.process import Program, TreeSampler
 from benchmarks.rig import summary
 from benchmarks.rig.run import Run, RunFailed
 from benchmarks.rig.summary import Summary
@@ -171,7 +171,7 @@ async def _run_apart(queue: Queue, store: stores.Store, seconds: float, director
 
         await load_for(WARM_UP_SECONDS)
         pids = {"store": store.pid, "clients": clients.pid, "workers": workers.pid}
-        async with Watched(pids) as watched:
+        async with TreeSampler(pids) as watched:
             enqueued, worked = await load_for(seconds)
     found = merge(*(read_record(records[part]) for part in (load.ENQUEUE, load.WORK)))
     reconcile(
@@ -199,7 +199,7 @@ def read_record(path: Path) -> dict[int, int]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRecords:
     """Records of two processes, merged."""
 
     worked: int  # jobs that were enqueued and worked
@@ -209,7 +209,7 @@ class Merged:
     per_second: Sequence[int]
 
 
-def merge(enqueued: Mapping[int, int], worked: Mapping[int, int]) -> Merged:
+def merge(enqueued: Mapping[int, int], worked: Mapping[int, int]) -> MergedRecords:
     """Merge Unix nanoseconds by job number, of the start of enqueueing and of the work. Raises `RunFailed` for none."""
     both = enqueued.keys() & worked.keys()
     if not both:
@@ -220,7 +220,7 @@ def merge(enqueued: Mapping[int, int], worked: Mapping[int, int]) -> Merged:
     for second, some in itertools.groupby(moments, int):
         counts[second] = len(list(some))
     waits = [max(0, worked[number] - enqueued[number]) / 1e9 for number in both]
-    return Merged(len(both), len(worked.keys() - enqueued.keys()), moments[-1], waits, counts)
+    return MergedRecords(len(both), len(worked.keys() - enqueued.keys()), moments[-1], waits, counts)
 
 
 async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Path, sink: SinkProcess | None) -> Run:
@@ -232,7 +232,7 @@ async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Pat
         if sink is not None:
             await sink.take()
             pids["webhook"] = sink.pid
-        async with Watched(pids) as watched:
+        async with TreeSampler(pids) as watched:
             found = await program.order(seconds=seconds, clients=CLIENTS)
         reconcile(name, found)
         if sink is not None:

@@ -162,12 +162,12 @@ async def obey(carry_out: Callable[[Order], Awaitable[Mapping[str, Any]]]) -> No
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(0, "rb", closefd=False))
-    _say({"ready": True})
+    _print_line({"ready": True})
     async for line in lines:
-        _say(await carry_out(json.loads(line)))
+        _print_line(await carry_out(json.loads(line)))
 
 
-def _say(what: Mapping[str, Any]) -> None:
+def _print_line(what: Mapping[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 

@@ -165,7 +165,7 @@ async def run_jobs(database: Database) -> None:
     await journal.close()
 
 
-class NotedPoster(Poster):
+class RecordingPoster(Poster):
     """Poster that records accepted posts, by the number in the id of their message."""
 
     run: load.JobRun
@@ -182,13 +182,13 @@ async def run_webhooks(database: Database, url: str) -> None:
     sealer = BodySealer(e2ee.Sealer(e2ee.Keyring.from_master(e2ee.generate_data_key(), 1)))
     run, journal, clock = load.JobRun(), await open_journal(database, sealer.seal), SystemClock()
 
-    async def none_stored(after: int, limit: int) -> Sequence[Callback]:
+    async def read_nothing(after: int, limit: int) -> Sequence[Callback]:
         return []
 
-    queue = CallbackQueue(100_000, clock, none_stored)
+    queue = CallbackQueue(100_000, clock, read_nothing)
     journal.on_callbacks(queue.offer)
     target = CallbackTarget(url, POSTS, retry.Policy(), (SIGNING_KEY,))
-    poster = NotedPoster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=10.0)
+    poster = RecordingPoster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=10.0)
     poster.run = run
     deliveries = Deliveries(queue, journal, lambda: target, poster=poster, clock=clock)
     await queue.start(0)

@@ -83,7 +83,7 @@ class Program:
             await self._process.wait()
 
 
-class Watched:
+class TreeSampler:
     """Sampler as an asynchronous context manager: `samples` has the CPU of processes including all their children."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:

@@ -28,7 +28,7 @@ class Calibration:
     unit: str  # one of the three above
 
 
-class Ground(Protocol):
+class CalibrationResources(Protocol):
     """Resources for a calibration."""
 
     @property
@@ -41,7 +41,7 @@ class Ground(Protocol):
         ...
 
 
-Calibrate = Callable[[Ground], Awaitable[Calibration]]
+Calibrate = Callable[[CalibrationResources], Awaitable[Calibration]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ async def wait_complete(scene: Scene, messages: int, *, seconds: float | None = 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Marks:
+class LogOffsets:
     """Start of a run in the files of the robots, in bytes."""
 
     shown: int  # offset in the messages that they have shown
@@ -118,16 +118,16 @@ async def measured(
     drain:   called when everything is sent
     """
     recipients = scene.recipients
-    before = Marks(recipients.shown_bytes(), recipients.processes["robots"].log_path.stat().st_size)
+    before = LogOffsets(recipients.shown_bytes(), recipients.processes["robots"].log_path.stat().st_size)
     await scene.sink.take()
     found = Measured()
 
-    async def far() -> str:
+    async def progress_line() -> str:
         counts = await scene.sink.counts()
         of = f" of {planned:,}" if planned else ""
         return f"{len(found.load.sent):,}{of} accepted, {counts.complete:,} with all callbacks"
 
-    async with scene.sampler() as sampler, progress.shown(far):
+    async with scene.sampler() as sampler, progress.shown(progress_line):
         scene.installation.restart_profiles()
         found.started = time.time()
         yield found
@@ -152,7 +152,7 @@ async def _wait_all(scene: Scene, load: Load) -> None:
         counts = later
 
 
-def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> ledger.Verdict:
+def _reconcile(scene: Scene, found: Measured, before: LogOffsets, counts: Counts) -> ledger.Verdict:
     """Compare requests, shown messages and callbacks. Raises `RunFailed`."""
     shown = scene.list_shown(before.shown)
     statuses = [

@@ -74,7 +74,7 @@ class Run:
                 name: {
                     "pauses": found.count,
                     "seconds": round(found.seconds, 4),
-                    "throughput": summary.gone_through(found.seconds, samples.seconds),
+                    "throughput": summary.gc_throughput(found.seconds, samples.seconds),
                     # Beyond the last bound of the histogram the value is unknown.
                     "longest_ms": round(found.longest * 1000, 2) if math.isfinite(found.longest) else None,
                 }

@@ -102,6 +102,6 @@ def drift(rates: Sequence[float]) -> float:
     return statistics.fmean(rates[-quarter:]) / first - 1 if first else 0.0
 
 
-def gone_through(pauses: float, seconds: float) -> float:
+def gc_throughput(pauses: float, seconds: float) -> float:
     """Return the percentage of the time without pauses of the interpreter GC: GC throughput."""
     return round(100 * (1 - pauses / seconds), 3) if seconds else 100.0
