@@ -79,7 +79,7 @@ def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
+async def killable_network() -> AsyncIterator[tuple[Network, MariaDB]]:
     """Network on its own MariaDB server, which the test may kill."""
     server = database_server.make(buffer_pool_mb=32)
     await asyncio.to_thread(server.start)

@@ -18,9 +18,9 @@ from tidings.wire import device
 
 
 async def test_live_delivery_continues_during_a_database_outage_and_the_rest_waits(
-    mortal: tuple[Network, MariaDB],
+    killable_network: tuple[Network, MariaDB],
 ) -> None:
-    network, server = mortal
+    network, server = killable_network
     await network.start(embedded=True)
     await network.register(ALICE, BOB, CAROL)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -47,8 +47,8 @@ async def test_live_delivery_continues_during_a_database_outage_and_the_rest_wai
     assert ids(await carol.deliveries(2)) == [f"hello-{CAROL}", "waiting"]
 
 
-async def test_a_login_during_an_outage_is_answered_after_it(mortal: tuple[Network, MariaDB]) -> None:
-    network, server = mortal
+async def test_a_login_during_an_outage_is_answered_after_it(killable_network: tuple[Network, MariaDB]) -> None:
+    network, server = killable_network
     await network.start(embedded=True)
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)

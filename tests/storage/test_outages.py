@@ -162,7 +162,7 @@ def server() -> Iterator[MariaDB]:
 
 
 @pytest.fixture
-async def guest(server: MariaDB) -> AsyncIterator[Database]:
+async def restricted_database(server: MariaDB) -> AsyncIterator[Database]:
     """Database whose user the server may reject."""
     await asyncio.to_thread(execute, server, "DROP USER IF EXISTS guest@127.0.0.1", "CREATE USER guest@127.0.0.1")
     await asyncio.to_thread(execute, server, "GRANT ALL ON rare.* TO guest@127.0.0.1")
@@ -204,25 +204,25 @@ REFUSING = {
 
 @pytest.mark.parametrize(("begin", "end"), REFUSING.values(), ids=REFUSING.keys())
 async def test_writes_wait_until_a_refusing_server_recovers(
-    server: MariaDB, guest: Database, begin: str, end: str
+    server: MariaDB, restricted_database: Database, begin: str, end: str
 ) -> None:
-    await insert(guest, "before")
+    await insert(restricted_database, "before")
     await asyncio.to_thread(execute, server, begin)
     try:
         await asyncio.to_thread(end_connections, server)
         with pytest.raises(Exception) as caught:
-            await insert(guest, "lost", patience=0.0)
+            await insert(restricted_database, "lost", patience=0.0)
         assert outages.is_outage(caught.value)
-        assert not await guest.is_alive()
-        waiting = asyncio.create_task(insert(guest, "waits"))
+        assert not await restricted_database.is_alive()
+        waiting = asyncio.create_task(insert(restricted_database, "waits"))
     finally:
         await asyncio.to_thread(execute, server, end)
     async with asyncio.timeout(30):
         await waiting
-    assert await stored(guest) == {"before": "", "waits": ""}
+    assert await stored(restricted_database) == {"before": "", "waits": ""}
 
 
-async def test_a_transaction_with_a_killed_query_is_retried(server: MariaDB, guest: Database) -> None:
+async def test_a_transaction_with_a_killed_query_is_retried(server: MariaDB, restricted_database: Database) -> None:
     sent = asyncio.Event()
     tries = 0
 
@@ -238,25 +238,27 @@ async def test_a_transaction_with_a_killed_query_is_retried(server: MariaDB, gue
             await sleeping
         await connection.execute(things.update().values(value="done"))
 
-    await insert(guest, "a")
+    await insert(restricted_database, "a")
     async with asyncio.timeout(30):
-        await guest.persist(work)
+        await restricted_database.persist(work)
     assert (tries, sent.is_set()) == (2, True)
-    assert await stored(guest) == {"a": "done"}
+    assert await stored(restricted_database) == {"a": "done"}
 
 
-async def test_locked_tables_are_an_outage_although_the_server_responds(server: MariaDB, guest: Database) -> None:
-    assert await guest.is_alive()
+async def test_locked_tables_are_an_outage_although_the_server_responds(
+    server: MariaDB, restricted_database: Database
+) -> None:
+    assert await restricted_database.is_alive()
     locking = await asyncio.to_thread(server.connect, "rare")
     try:
         with locking.cursor() as cursor:
             cursor.execute("LOCK TABLES test_things WRITE, schema_business WRITE")
         with pytest.raises(outages.DatabaseTimeout):
-            await insert(guest, "lost", patience=0.3)
-        assert not await guest.is_alive(timeout=0.3)
+            await insert(restricted_database, "lost", patience=0.3)
+        assert not await restricted_database.is_alive(timeout=0.3)
     finally:
         locking.close()
-    await insert(guest, "after")
+    await insert(restricted_database, "after")
 
 
 def kill_when_asleep(server: MariaDB, number: int) -> None:
@@ -293,10 +295,10 @@ async def hang(server: MariaDB) -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
 
 async def test_a_hanging_server_delays_no_call_beyond_the_deadline(
-    guest: Database, server: MariaDB, hang: Callable[[], Awaitable[None]]
+    restricted_database: Database, server: MariaDB, hang: Callable[[], Awaitable[None]]
 ) -> None:
     loop = asyncio.get_running_loop()
-    patient = Database(guest.settings, "business", deadline=6.0)
+    patient = Database(restricted_database.settings, "business", deadline=6.0)
     await asyncio.gather(*(insert(patient, f"n{n}") for n in range(4)))
     await hang()
     started = loop.time()

@@ -70,7 +70,7 @@ async def browser(console: Served) -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def stranger(console: Served) -> AsyncIterator[Browser]:
+async def unauthenticated_browser(console: Served) -> AsyncIterator[Browser]:
     """Browser without a session."""
     made = Browser.of(console)
     yield made

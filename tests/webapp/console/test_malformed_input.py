@@ -58,8 +58,8 @@ def test_a_parameter_with_digits_of_another_script_is_shown_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "127.0.0.1:x", ""])
-async def test_a_malformed_host_gets_no_login(stranger: Browser, host: str) -> None:
-    response = await stranger.get("/console/login", headers={"Host": host})
+async def test_a_malformed_host_gets_no_login(unauthenticated_browser: Browser, host: str) -> None:
+    response = await unauthenticated_browser.get("/console/login", headers={"Host": host})
     assert response.status_code in (200, 400, 421)
     assert 'name="password"' not in response.text
 

@@ -143,17 +143,23 @@ async def test_every_form_responds(full: Browser) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-async def test_every_page_needs_its_role(console: Served, stranger: Browser, route: ConsoleRoute) -> None:
+async def test_every_page_needs_its_role(
+    console: Served, unauthenticated_browser: Browser, route: ConsoleRoute
+) -> None:
     if route.role is RequiredRole.NONE:
         return
     path = example(route)
-    response = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
+    response = await (
+        unauthenticated_browser.get(path) if route.method == "GET" else unauthenticated_browser.post(path, {})
+    )
     assert response.status_code == 303
     assert response.headers["Location"].startswith("/console/login")
     # A cookie with the token of an ordinary user, signed by this installation.
     token = (await ordinary(console))["Authorization"].removeprefix("Bearer ")
-    await sign_in(console, stranger, token)
-    response = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
+    await sign_in(console, unauthenticated_browser, token)
+    response = await (
+        unauthenticated_browser.get(path) if route.method == "GET" else unauthenticated_browser.post(path, {})
+    )
     assert response.status_code == 403
     check_page(response)
 
@@ -214,17 +220,17 @@ async def test_a_head_request_has_the_headers_of_the_page(browser: Browser) -> N
     check_headers(response)
 
 
-async def test_static_files_are_cached_by_their_content(stranger: Browser) -> None:
-    page = await stranger.get("/console/login")
+async def test_static_files_are_cached_by_their_content(unauthenticated_browser: Browser) -> None:
+    page = await unauthenticated_browser.get("/console/login")
     names = [address for address in links(page.text) if "/static/" in address]
     names += re.findall(r'src="(/console/static/[^"]+\.js[^"]*)"', page.text)
     assert len(set(names)) == 5
     for address in names:
-        response = await stranger.get(address)
+        response = await unauthenticated_browser.get(address)
         assert response.status_code == 200
         check_common(response)
         assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
-        other = await stranger.get(address + "0")
+        other = await unauthenticated_browser.get(address + "0")
         assert (other.status_code, other.headers["Cache-Control"]) == (200, "no-cache")
 
 
@@ -308,16 +314,16 @@ async def test_a_canary_in_every_field_of_every_form_is_escaped(full: Browser) -
     await crawl(full)
 
 
-async def test_files_load_nothing_from_another_host(stranger: Browser) -> None:
-    page = await stranger.get("/console/login")
+async def test_files_load_nothing_from_another_host(unauthenticated_browser: Browser) -> None:
+    page = await unauthenticated_browser.get("/console/login")
     for address in {*re.findall(r'(?:src|href)="(/console/static/[^"]+)"', page.text)}:
-        text = (await stranger.get(address)).text
+        text = (await unauthenticated_browser.get(address)).text
         assert not re.search(r"@import|url\(|importScripts|sendBeacon", text), address
         assert "htmx" in address or not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), address
 
 
 async def test_an_administrator_of_another_number_sees_none_of_the_first(
-    database: Database, browser: Browser, stranger: Browser
+    database: Database, browser: Browser, unauthenticated_browser: Browser
 ) -> None:
     other = message(1, account="15559990000")
     await store_messages(database, other, message(2))
@@ -332,9 +338,11 @@ async def test_an_administrator_of_another_number_sees_none_of_the_first(
     assert NUMBER in listed
 
 
-async def test_login_pages_are_valid(stranger: Browser) -> None:
+async def test_login_pages_are_valid(unauthenticated_browser: Browser) -> None:
     for path in ("/console/login", "/console/login?next=/console/messages"):
-        check_page(await stranger.get(path))
-    response = await stranger.submit("/console/login", "/console/login", {"username": CANARY, "password": PASSWORD})
+        check_page(await unauthenticated_browser.get(path))
+    response = await unauthenticated_browser.submit(
+        "/console/login", "/console/login", {"username": CANARY, "password": PASSWORD}
+    )
     check_page(response)
     assert response.status_code == 401

@@ -27,24 +27,24 @@ async def is_in(browser: Browser) -> bool:
     return response.status_code == 200
 
 
-async def test_a_page_without_a_session_leads_to_the_login_and_back(stranger: Browser) -> None:
-    response = await stranger.get("/console/messages?status=failed")
+async def test_a_page_without_a_session_leads_to_the_login_and_back(unauthenticated_browser: Browser) -> None:
+    response = await unauthenticated_browser.get("/console/messages?status=failed")
     assert response.status_code == 303
     assert response.headers["Location"] == "/console/login?next=%2Fconsole%2Fmessages%3Fstatus%3Dfailed"
     check_headers(response)
     page = response.headers["Location"]
-    response = await stranger.submit(page, "/console/login", {"username": "admin", "password": PASSWORD})
+    response = await unauthenticated_browser.submit(page, "/console/login", {"username": "admin", "password": PASSWORD})
     assert response.headers["Location"] == "/console/messages?status=failed"
-    assert (await stranger.get("/console/messages?status=failed")).status_code == 200
+    assert (await unauthenticated_browser.get("/console/messages?status=failed")).status_code == 200
 
 
 @pytest.mark.parametrize(
     "target",
     ["https://example.com/", "//example.com/console", "//[", "/v1/users", "/console\\@example.com", "javascript:x"],
 )
-async def test_the_login_leads_to_no_other_site(stranger: Browser, target: str) -> None:
+async def test_the_login_leads_to_no_other_site(unauthenticated_browser: Browser, target: str) -> None:
     fields = {"username": "admin", "password": PASSWORD, "next": target}
-    response = await stranger.submit("/console/login", "/console/login", fields)
+    response = await unauthenticated_browser.submit("/console/login", "/console/login", fields)
     assert response.status_code == 303
     assert response.headers["Location"] == "/console"
 
@@ -52,24 +52,24 @@ async def test_the_login_leads_to_no_other_site(stranger: Browser, target: str) 
 async def test_a_wrong_password_is_refused_and_guesses_are_limited(serve: Serve) -> None:
     served = await serve(clock=ManualClock(), console=True)
     await served.log_in()
-    stranger = Browser.of(served)
+    unauthenticated_browser = Browser.of(served)
     statuses = []
     for number in range(FAMILIAR + 1):
         fields = {"username": "admin", "password": f"guess {number}"}
-        response = await stranger.submit("/console/login", "/console/login", fields)
+        response = await unauthenticated_browser.submit("/console/login", "/console/login", fields)
         check_page(response)
         statuses.append(response.status_code)
         assert ("The user name or the password is wrong." in response.text) == (response.status_code == 401)
     assert statuses[0] == 401
     assert statuses[-1] == 429
     assert set(statuses) == {401, 429}
-    assert not await is_in(stranger)
-    await stranger.http.aclose()
+    assert not await is_in(unauthenticated_browser)
+    await unauthenticated_browser.http.aclose()
 
 
-async def test_the_cookie_on_loopback_is_http_only_and_strict(stranger: Browser) -> None:
+async def test_the_cookie_on_loopback_is_http_only_and_strict(unauthenticated_browser: Browser) -> None:
     fields = {"username": "admin", "password": PASSWORD}
-    response = await stranger.submit("/console/login", "/console/login", fields)
+    response = await unauthenticated_browser.submit("/console/login", "/console/login", fields)
     cookies = response.headers.get_list("Set-Cookie")
     assert len(cookies) == 1
     assert re.fullmatch(r"tidings-console-0-session=[^;]+; Path=/console; HttpOnly; SameSite=Strict", cookies[0])
@@ -100,12 +100,12 @@ async def test_plain_http_elsewhere_gets_no_login(serve: Serve, client: str, hos
     await browser.http.aclose()
 
 
-async def test_an_ordinary_user_gets_no_session(console: Served, stranger: Browser) -> None:
+async def test_an_ordinary_user_gets_no_session(console: Served, unauthenticated_browser: Browser) -> None:
     await ordinary(console)
     fields = {"username": "observer", "password": PASSWORD}
-    response = await stranger.submit("/console/login", "/console/login", fields)
+    response = await unauthenticated_browser.submit("/console/login", "/console/login", fields)
     assert response.status_code == 403
-    assert not stranger.cookie("session")
+    assert not unauthenticated_browser.cookie("session")
 
 
 async def test_logout_ends_the_session_and_its_token(console: Served, browser: Browser) -> None:
@@ -183,15 +183,15 @@ async def test_a_form_without_its_token_is_refused(console: Served, browser: Bro
     await other.http.aclose()
 
 
-async def test_a_login_form_of_another_browser_is_refused(console: Served, stranger: Browser) -> None:
+async def test_a_login_form_of_another_browser_is_refused(console: Served, unauthenticated_browser: Browser) -> None:
     other = Browser.of(console)
     page = await other.get("/console/login")
     token = re.search(r'name="csrf" value="(\w+)"', page.text)
     assert token is not None
     fields = {"username": "admin", "password": PASSWORD, "csrf": token[1]}
-    assert (await stranger.post("/console/login", fields)).status_code == 403
-    await stranger.get("/console/login")
-    assert (await stranger.post("/console/login", fields)).status_code == 403
+    assert (await unauthenticated_browser.post("/console/login", fields)).status_code == 403
+    await unauthenticated_browser.get("/console/login")
+    assert (await unauthenticated_browser.post("/console/login", fields)).status_code == 403
     await other.http.aclose()
 
 
@@ -273,8 +273,8 @@ async def test_a_login_with_the_first_password_must_change_it(serve: Serve) -> N
     assert response.status_code == 303
     assert await is_in(browser)
     # The permission ends with the password that it was given for.
-    stranger = Browser.of(served)
-    assert (await stranger.get(page)).status_code == 303
+    unauthenticated_browser = Browser.of(served)
+    assert (await unauthenticated_browser.get(page)).status_code == 303
     await browser.http.aclose()
 
 
@@ -284,16 +284,16 @@ async def test_the_console_can_be_turned_off(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("name", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"])
-async def test_no_password_is_typed_behind_a_proxy_without_tls(stranger: Browser, name: str) -> None:
+async def test_no_password_is_typed_behind_a_proxy_without_tls(unauthenticated_browser: Browser, name: str) -> None:
     fields = {"username": "admin", "password": PASSWORD}
-    stranger.http.headers[name] = "127.0.0.1"
-    page = await stranger.get("/console/login")
+    unauthenticated_browser.http.headers[name] = "127.0.0.1"
+    page = await unauthenticated_browser.get("/console/login")
     assert 'name="password"' not in page.text
-    del stranger.http.headers[name]
-    await stranger.get("/console/login")
-    stranger.http.headers[name] = "127.0.0.1"
-    assert (await stranger.post("/console/login", fields)).status_code == 403
-    assert not stranger.cookie("session")
+    del unauthenticated_browser.http.headers[name]
+    await unauthenticated_browser.get("/console/login")
+    unauthenticated_browser.http.headers[name] = "127.0.0.1"
+    assert (await unauthenticated_browser.post("/console/login", fields)).status_code == 403
+    assert not unauthenticated_browser.cookie("session")
 
 
 async def test_a_session_holds_a_token_of_12_hours(console: Served, browser: Browser) -> None:
@@ -308,9 +308,9 @@ async def test_the_token_of_a_form_signs_no_cookie(console: Served, browser: Bro
     token = re.search(r'name="csrf" value="(\w+)"', page.text)
     assert token is not None
     jti = jwt.decode(browser.cookie("session").split("~")[1], options={"verify_signature": False})["jti"]
-    stranger = Browser.of(console)
+    unauthenticated_browser = Browser.of(console)
     name = next(cookie.name for cookie in browser.http.cookies.jar if cookie.name.endswith("-form"))
-    stranger.http.cookies.set(name, f"{jti}~{token[1]}", domain="127.0.0.1", path="/console")
-    await stranger.get("/console/login")
-    assert not stranger.cookie("form").startswith(jti)
-    await stranger.http.aclose()
+    unauthenticated_browser.http.cookies.set(name, f"{jti}~{token[1]}", domain="127.0.0.1", path="/console")
+    await unauthenticated_browser.get("/console/login")
+    assert not unauthenticated_browser.cookie("form").startswith(jti)
+    await unauthenticated_browser.http.aclose()
