@@ -71,7 +71,7 @@ async def detach(database: Database) -> None:
 
 
 @pytest.fixture
-async def bridged(
+async def upstream_world(
     database_factory: DatabaseFactory, tmp_path: Path, network: ScriptedNetwork, sink: Sink, cloud: ScriptedCloud
 ) -> AsyncIterator[World]:
     """World whose number sends through `cloud`, without the pair rate. Nothing runs yet."""

@@ -39,12 +39,14 @@ def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FIRST_RETRY_SECONDS", 0.01)
 
 
-async def test_a_file_is_uploaded_once_however_many_messages_name_it(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await bridged.start()
-    row = await upload(bridged, filename="a b.png")
+async def test_a_file_is_uploaded_once_however_many_messages_name_it(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
+    running = await upstream_world.start()
+    row = await upload(upstream_world, filename="a b.png")
     for peer in (ANN, BEN, ANN):
         await send_image(running, peer, row.id, caption="c")
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert cloud.uploads == [
         {
             "messaging_product": "whatsapp",
@@ -57,9 +59,9 @@ async def test_a_file_is_uploaded_once_however_many_messages_name_it(bridged: Wo
     assert [body["image"] for body in cloud.posts] == [{"id": "701", "caption": "c"}] * 3
     # Another owner knows the id from the row.
     await running.stopped()
-    again = await bridged.start(node="second")
+    again = await upstream_world.start(node="second")
     await send_image(again, ANN, row.id)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert len(cloud.uploads) == 1
     assert cloud.posts[-1]["image"] == {"id": "701"}
 
@@ -77,14 +79,14 @@ async def test_an_id_of_the_cloud_api_is_kept_for_29_days() -> None:
     ],
 )
 async def test_a_file_that_the_cloud_api_has_lost_is_uploaded_again(
-    bridged: World, cloud: ScriptedCloud, lost: Any
+    upstream_world: World, cloud: ScriptedCloud, lost: Any
 ) -> None:
     cloud.policy = lambda body: lost if body.get("image", {}).get("id") == "701" else None
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     first = await send_image(running, ANN, row.id, caption="c")
     behind = await running.client.send(ANN, "behind")
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body.get("image") for body in cloud.posts] == [
         {"id": "701", "caption": "c"},
         {"id": "702", "caption": "c"},
@@ -93,32 +95,32 @@ async def test_a_file_that_the_cloud_api_has_lost_is_uploaded_again(
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [first.id, first.id, behind.id]
     # Later messages use the new id, also those of the next owner.
     await send_image(running, BEN, row.id)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     await running.stopped()
-    again = await bridged.start(node="second")
+    again = await upstream_world.start(node="second")
     await send_image(again, BEN, row.id)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["image"]["id"] for body in cloud.to(BEN)] == ["702", "702"]
     assert len(cloud.uploads) == 2
-    assert bridged.sink.labels() == []
+    assert upstream_world.sink.labels() == []
 
 
 @pytest.mark.parametrize(
     ("lost", "code"), [(refused(100, error_subcode=33), 1006), (refused(131053, "Media upload error"), 400)]
 )
 async def test_a_file_is_uploaded_again_only_once_for_a_message(
-    bridged: World, cloud: ScriptedCloud, lost: Any, code: int
+    upstream_world: World, cloud: ScriptedCloud, lost: Any, code: int
 ) -> None:
     cloud.policy = lambda body: lost if "image" in body else None
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     message_id = (await send_image(running, ANN, row.id)).id
-    assert (await failure(bridged, message_id))["code"] == code
+    assert (await failure(upstream_world, message_id))["code"] == code
     assert len(cloud.uploads) == 2
     assert len(cloud.posts) == 2
     # The number itself works.
     await running.client.send(ANN, "behind")
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert not running.shard.is_stopped
 
 
@@ -126,48 +128,48 @@ async def test_a_file_is_uploaded_again_only_once_for_a_message(
     ("lost", "code"), [(refused(100, error_subcode=33), 1006), (refused(131053, "Media upload error"), 400)]
 )
 async def test_a_file_that_posts_are_refused_for_is_uploaded_again_once_for_all_messages(
-    bridged: World, cloud: ScriptedCloud, lost: Any, code: int
+    upstream_world: World, cloud: ScriptedCloud, lost: Any, code: int
 ) -> None:
     cloud.policy = lambda body: lost if body.get("image", {}).get("id") != "703" and "image" in body else None
-    running = await bridged.start()
-    row, other = await upload(bridged), await upload(bridged, content=PNG + b"other")
+    running = await upstream_world.start()
+    row, other = await upload(upstream_world), await upload(upstream_world, content=PNG + b"other")
     # Some messages are in flight together, others follow.
     ids = [(await send_image(running, f"155502{place:05}", row.id)).id for place in range(40)]
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     ids += [(await send_image(running, f"155503{place:05}", row.id)).id for place in range(10)]
     for message_id in ids:
-        assert (await failure(bridged, message_id))["code"] == code
+        assert (await failure(upstream_world, message_id))["code"] == code
     assert len(cloud.uploads) == 2
     # Another file is uploaded, and the number works.
     await send_image(running, BEN, other.id)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["image"] for body in cloud.to(BEN)] == [{"id": "703"}]
     assert not running.shard.is_stopped
 
 
 async def test_a_refused_file_is_tried_again_after_five_minutes_of_messages_that_name_it(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
     monkeypatch.setattr(number, "RefusedFiles", lambda _: RefusedFiles(clock))
     cloud.policy = lambda body: refused(131053, "Media upload error")
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     uploads = []
     for _ in range(4):
-        await failure(bridged, (await send_image(running, ANN, row.id)).id)
+        await failure(upstream_world, (await send_image(running, ANN, row.id)).id)
         uploads.append(len(cloud.uploads))
         clock.advance(120.0)
     assert uploads == [2, 2, 2, 3]
 
 
 async def test_a_message_of_a_refused_file_waits_while_the_number_is_stopped(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     cloud.policy = lambda body: refused(100, "Unsupported post request", error_subcode=33)
-    running = await bridged.start()
-    row = await upload(bridged)
-    await failure(bridged, (await send_image(running, ANN, row.id)).id)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
+    await failure(upstream_world, (await send_image(running, ANN, row.id)).id)
     await running.client.send(ANN, "text")
     await soon(lambda: running.shard.is_stopped)
     image_id = (await send_image(running, BEN, row.id)).id
@@ -180,32 +182,32 @@ async def test_a_message_of_a_refused_file_waits_while_the_number_is_stopped(
     assert running.shard.is_stopped
     cloud.policy = lambda body: None
     upstream.pace.resume()
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert cloud.posts[-1]["biz_opaque_callback_data"] == image_id
-    assert len(bridged.sink.labels()) == 1
+    assert len(upstream_world.sink.labels()) == 1
 
 
-async def test_a_lost_file_beside_a_refused_one_is_uploaded_again(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_lost_file_beside_a_refused_one_is_uploaded_again(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.policy = lambda body: (
         refused(131053, "Media upload error") if body.get("image", {}).get("id") != "704" else None
     )
-    running = await bridged.start()
-    row, other = await upload(bridged), await upload(bridged, content=PNG + b"other")
-    assert (await failure(bridged, (await send_image(running, ANN, row.id)).id))["code"] == 400
+    running = await upstream_world.start()
+    row, other = await upload(upstream_world), await upload(upstream_world, content=PNG + b"other")
+    assert (await failure(upstream_world, (await send_image(running, ANN, row.id)).id))["code"] == 400
     await send_image(running, BEN, other.id)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["image"]["id"] for body in cloud.to(BEN)] == ["703", "704"]
 
 
 async def test_a_file_that_the_cloud_api_refuses_is_uploaded_once_for_all_messages(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     cloud.upload_policy = lambda: refused(100, "Param file must be a file with one of the following types")
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     for place in range(20):
         message_id = (await send_image(running, f"155502{place:05}", row.id)).id
-        error = await failure(bridged, message_id)
+        error = await failure(upstream_world, message_id)
         assert error["code"] == 400
         assert "id: the Cloud API refuses the file: (#100) Param file must be" in error["details"]
     assert len(cloud.uploads) == 1
@@ -226,17 +228,19 @@ async def test_a_refusal_of_a_file_is_remembered_for_five_minutes_and_bounded() 
     assert (found.find(["0"]), found.find(["1"])) == (None, refusal)
 
 
-async def test_a_status_settles_a_message_whose_file_is_uploaded_again(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_status_settles_a_message_whose_file_is_uploaded_again(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     cloud.policy = lambda body: refused(131053, "Media upload error") if "image" in body else None
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     cloud.upload_policy = lambda: refused(4) if len(cloud.uploads) > 1 else None
     first = await send_image(running, ANN, row.id)
     await cloud.signals.until(lambda: len(cloud.uploads) == 2)
     await post(running, status(first.id, "delivered"))
     behind = await running.client.send(ANN, "behind")
-    await until_no_jobs(bridged)
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(first.id) == ["sent", "delivered"])
+    await until_no_jobs(upstream_world)
+    await upstream_world.sink.signals.until(lambda: upstream_world.sink.statuses_of(first.id) == ["sent", "delivered"])
     cloud.upload_policy = lambda: None
     # The upload ends, and posts nothing.
     await send_image(running, BEN, row.id)
@@ -245,91 +249,95 @@ async def test_a_status_settles_a_message_whose_file_is_uploaded_again(bridged: 
 
 
 async def test_a_post_that_a_crash_interrupted_is_repeated_with_the_ids_of_its_files(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     message_id = (await send_image(running, ANN, row.id, caption="c")).id
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     await running.killed()
     cloud.policy = lambda body: None
-    await bridged.start(node="second", cloud_resends_unknown=True)
-    await until_no_jobs(bridged)
+    await upstream_world.start(node="second", cloud_resends_unknown=True)
+    await until_no_jobs(upstream_world)
     assert [body["image"] for body in cloud.posts] == [{"id": "701", "caption": "c"}] * 2
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id] * 2
     assert len(cloud.uploads) == 1
 
 
-async def test_a_pointer_of_the_network_is_not_taken_for_an_id(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await bridged.start()
-    row = await upload(bridged, blob=b"sealed for the network", blob_expires_at=2**41)
+async def test_a_pointer_of_the_network_is_not_taken_for_an_id(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await upstream_world.start()
+    row = await upload(upstream_world, blob=b"sealed for the network", blob_expires_at=2**41)
     await send_image(running, ANN, row.id)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert len(cloud.uploads) == 1
 
 
-async def test_a_link_is_passed_on(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await bridged.start()
+async def test_a_link_is_passed_on(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await upstream_world.start()
     link = "https://example.com/a.png"
     await send(running, ANN, {"type": "image", "image": {"link": link, "caption": "c"}})
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert cloud.uploads == []
     assert cloud.posts[0]["image"] == {"link": link, "caption": "c"}
 
 
-async def test_files_in_headers_are_uploaded(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await bridged.start()
-    row = await upload(bridged)
+async def test_files_in_headers_are_uploaded(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     header = {"type": "header", "parameters": [{"type": "image", "image": {"id": row.id}}]}
     template = {"name": "t", "language": {"code": "en"}, "components": [header], "filled": {}}
     await send(running, ANN, {"type": "template", "template": template})
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     (component,) = cloud.posts[0]["template"]["components"]
     assert component["parameters"] == [{"type": "image", "image": {"id": "701"}}]
 
 
-async def test_messages_to_a_recipient_wait_for_a_file_before_them(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_messages_to_a_recipient_wait_for_a_file_before_them(upstream_world: World, cloud: ScriptedCloud) -> None:
     responses: list[Any] = [refused(131016, status=500), refused(4), (500, {}), None]
     cloud.upload_policy = lambda: responses.pop(0)
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     first = await send_image(running, ANN, row.id)
     second = await running.client.send(ANN, "behind")
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert len(cloud.uploads) == 4
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [first.id, second.id]
 
 
-async def test_a_file_that_the_cloud_api_refuses_fails_its_message_only(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_file_that_the_cloud_api_refuses_fails_its_message_only(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     cloud.upload_policy = lambda: refused(100, "Param file must be a file with one of the following types")
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     message_id = (await send_image(running, ANN, row.id)).id
     await running.client.send(ANN, "behind")
-    error = await failure(bridged, message_id)
+    error = await failure(upstream_world, message_id)
     assert error["code"] == 400
     assert "Param file must be" in error["details"]
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["type"] for body in cloud.posts] == ["text"]
 
 
-async def test_a_file_that_is_gone_fails_its_message(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await bridged.start()
+async def test_a_file_that_is_gone_fails_its_message(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await upstream_world.start()
     message_id = (await send_image(running, ANN, "11111111-1111-4111-8111-111111111111")).id
-    assert (await failure(bridged, message_id))["code"] == 1006
+    assert (await failure(upstream_world, message_id))["code"] == 1006
     assert cloud.posts == []
 
 
-async def test_a_begun_post_with_a_file_needs_no_upload_at_the_next_owner(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_begun_post_with_a_file_needs_no_upload_at_the_next_owner(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start()
-    row = await upload(bridged)
+    running = await upstream_world.start()
+    row = await upload(upstream_world)
     message_id = (await send_image(running, ANN, row.id)).id
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     await running.killed()
-    await bridged.start(node="second")
-    error = await failure(bridged, message_id)
+    await upstream_world.start(node="second")
+    error = await failure(upstream_world, message_id)
     assert error["details"].startswith("may have been sent")
     assert (len(cloud.posts), len(cloud.uploads)) == (1, 1)
 
@@ -340,16 +348,16 @@ def image(media_id: str, content: bytes = PNG) -> dict[str, Any]:
 
 
 async def test_a_recipients_file_is_fetched_and_compared_before_it_is_reported(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    await bridged.configure(media={"auto_download": ["image"]})
+    await upstream_world.configure(media={"auto_download": ["image"]})
     cloud.files["901"] = PNG
-    running = await bridged.start()
+    running = await upstream_world.start()
     await post(running, message("wamid.IN=", type="image", image=image("901")))
-    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
-    shown = bridged.sink.taken()[0].body["messages"][0]["image"]
+    await upstream_world.sink.signals.until(lambda: len(upstream_world.sink.taken()) == 1)
+    shown = upstream_world.sink.taken()[0].body["messages"][0]["image"]
     assert read(shown.pop("file")) == PNG
-    row = await find(bridged, shown.pop("id"))
+    row = await find(upstream_world, shown.pop("id"))
     assert row is not None
     assert row.sha256 == hashlib.sha256(PNG).hexdigest()
     assert shown == {
@@ -361,42 +369,44 @@ async def test_a_recipients_file_is_fetched_and_compared_before_it_is_reported(
 
 
 async def test_a_file_that_is_not_the_named_one_or_is_gone_is_reported_without_it(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    await bridged.configure(media={"auto_download": ["image"]})
+    await upstream_world.configure(media={"auto_download": ["image"]})
     cloud.files["901"] = PNG
-    running = await bridged.start()
+    running = await upstream_world.start()
     await post(
         running,
         message("wamid.A=", type="image", image=image("901", b"another")),
         message("wamid.B=", type="image", image=image("902")),
     )
-    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 2)
-    for posted in bridged.sink.taken():
+    await upstream_world.sink.signals.until(lambda: len(upstream_world.sink.taken()) == 2)
+    for posted in upstream_world.sink.taken():
         (entry,) = posted.body["messages"]
         assert entry["errors"][0]["code"] == 400
         assert "id" not in entry["image"]
 
 
-async def test_without_automatic_download_a_file_is_reported_at_once(bridged: World, cloud: ScriptedCloud) -> None:
-    await bridged.configure(media={"auto_download": []})
-    running = await bridged.start()
+async def test_without_automatic_download_a_file_is_reported_at_once(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
+    await upstream_world.configure(media={"auto_download": []})
+    running = await upstream_world.start()
     await post(running, message("wamid.A=", type="image", image=image("901")))
-    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
-    assert bridged.sink.taken()[0].body["messages"][0]["image"]["status"] == "undownloaded"
+    await upstream_world.sink.signals.until(lambda: len(upstream_world.sink.taken()) == 1)
+    assert upstream_world.sink.taken()[0].body["messages"][0]["image"]["status"] == "undownloaded"
 
 
 async def test_a_recipient_s_file_is_fetched_after_an_outage_of_the_file_host(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloads, "delay", lambda attempt: 0.01)
-    await bridged.configure(media={"auto_download": ["image"]})
+    await upstream_world.configure(media={"auto_download": ["image"]})
     # A file that cannot be read is tried 5 times.
     cloud.files["901"], cloud.file_failures = PNG, 7
-    running = await bridged.start()
+    running = await upstream_world.start()
     await post(running, message("wamid.IN=", type="image", image=image("901")))
-    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
-    shown = bridged.sink.taken()[0].body["messages"][0]
+    await upstream_world.sink.signals.until(lambda: len(upstream_world.sink.taken()) == 1)
+    shown = upstream_world.sink.taken()[0].body["messages"][0]
     assert "errors" not in shown
     assert cloud.file_failures == 0
 
@@ -434,8 +444,8 @@ async def test_a_certificate_that_is_not_good_is_no_final_fault(tmp_path: Path) 
     assert isinstance(retry.after_failure(found.value, 1, 1.0), retry.TryAgain)
 
 
-async def test_a_cloud_api_that_hangs_delays_no_files_of_another_number(bridged: World) -> None:
-    settings = bridged.settings
+async def test_a_cloud_api_that_hangs_delays_no_files_of_another_number(upstream_world: World) -> None:
+    settings = upstream_world.settings
     first, second = (number.NumberConnections(settings, SystemClock()) for _ in range(2))
     for _ in range(settings.media_transfers):
         await first.uploads.acquire()
@@ -443,7 +453,7 @@ async def test_a_cloud_api_that_hangs_delays_no_files_of_another_number(bridged:
     assert first.uploads.locked()
     assert not second.uploads.locked()
     assert not second.downloads.locked()
-    running = await bridged.start()
+    running = await upstream_world.start()
     context = running.shard.context
     exchange = files.exchange_of(context)
     assert exchange is not None

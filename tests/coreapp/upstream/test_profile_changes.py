@@ -86,23 +86,25 @@ async def put_file(running: Running, content: bytes) -> str:
     return (await running.shard.context.files.write(chunks(), limit=len(content))).name
 
 
-async def test_the_profile_of_the_cloud_api_is_mirrored(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_the_profile_of_the_cloud_api_is_mirrored(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.profile.fields, cloud.profile.photo = {**IN_CLOUD, "about": "Open"}, JPEG
-    await bridged.start()
-    await until_stored(bridged, "Open")
-    assert await stored(bridged) == ("Open", SHOP, Photo("image/jpeg", JPEG))
+    await upstream_world.start()
+    await until_stored(upstream_world, "Open")
+    assert await stored(upstream_world) == ("Open", SHOP, Photo("image/jpeg", JPEG))
     # The host of the photo is another one than the Cloud API's.
     assert set(cloud.profile.photo_tokens) == {None}
 
 
-async def test_a_profile_that_is_emptied_in_the_cloud_api_is_empty_here(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_profile_that_is_emptied_in_the_cloud_api_is_empty_here(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     cloud.profile.fields, cloud.profile.photo = {**IN_CLOUD, "about": "Open"}, JPEG
-    running = await bridged.start()
-    await until_stored(bridged, "Open")
+    running = await upstream_world.start()
+    await until_stored(upstream_world, "Open")
     cloud.profile.fields, cloud.profile.photo = {}, b""
     assert running.shard.upstream is not None
     assert await running.shard.upstream.profile.mirror.run_once()
-    assert await stored(bridged) == ("", StoredProfile(), None)
+    assert await stored(upstream_world) == ("", StoredProfile(), None)
 
 
 @pytest.mark.parametrize(
@@ -118,61 +120,63 @@ async def test_a_profile_that_is_emptied_in_the_cloud_api_is_empty_here(bridged:
     ],
 )
 async def test_a_profile_that_cannot_be_read_leaves_the_stored_one(
-    bridged: World, cloud: ScriptedCloud, shown: tuple[int, str] | str
+    upstream_world: World, cloud: ScriptedCloud, shown: tuple[int, str] | str
 ) -> None:
-    running = await started(bridged, cloud)
+    running = await started(upstream_world, cloud)
     cloud.profile.fields, cloud.profile.shown = {"about": "new"}, shown
     assert running.shard.upstream is not None
     assert not await running.shard.upstream.profile.mirror.run_once()
-    assert (await stored(bridged))[0] == "old"
+    assert (await stored(upstream_world))[0] == "old"
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"GIF89a", 200), (JPEG, 404), (JPEG + bytes(5 * 1024 * 1024), 200)])
 async def test_a_photo_that_cannot_be_used_leaves_the_stored_one_and_the_texts_are_stored(
-    bridged: World, cloud: ScriptedCloud, caplog: pytest.LogCaptureFixture, content: bytes, status: int
+    upstream_world: World, cloud: ScriptedCloud, caplog: pytest.LogCaptureFixture, content: bytes, status: int
 ) -> None:
     cloud.profile.photo = PNG
-    running = await started(bridged, cloud)
+    running = await started(upstream_world, cloud)
     cloud.profile.photo, cloud.profile.photo_status = content, status
     cloud.profile.fields |= {"about": "new"}
     assert running.shard.upstream is not None
     for _ in range(2):
         assert not await running.shard.upstream.profile.mirror.run_once()
-    about, _, photo = await stored(bridged)
+    about, _, photo = await stored(upstream_world)
     assert (about, photo) == ("new", Photo("image/png", PNG))
     assert [record.message for record in caplog.records].count("upstream.photo_not_read") == 1
 
 
-async def test_only_values_that_differ_are_posted_and_then_shown(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_only_values_that_differ_are_posted_and_then_shown(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.profile.fields = {**IN_CLOUD, "email": "old@example.com"}
-    running = await started(bridged, cloud)
+    running = await started(upstream_world, cloud)
     wanted = {**IN_CLOUD, "vertical": "education", "websites": []}
     assert isinstance(await change(running, **wanted), core.Done)
     assert cloud.profile.posts == [{"email": "desk@example.com", "websites": []}]
     expected = StoredProfile("1 Main Street", "Parcels", "desk@example.com", "Education", ())
-    assert await stored(bridged) == ("old", expected, None)
+    assert await stored(upstream_world) == ("old", expected, None)
     assert isinstance(await change(running, about="new"), core.Done)
     assert cloud.profile.posts[1:] == [{"about": "new"}]
-    assert await stored(bridged) == ("new", expected, None)
+    assert await stored(upstream_world) == ("new", expected, None)
 
 
-async def test_a_change_that_the_profile_has_already_posts_nothing(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_change_that_the_profile_has_already_posts_nothing(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     assert isinstance(await change(running, about="old", vertical="", address=""), core.Done)
     assert cloud.profile.posts == []
 
 
-async def test_an_industry_is_removed(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_an_industry_is_removed(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.profile.fields = {"vertical": "RETAIL"}
-    running = await started(bridged, cloud)
-    assert (await stored(bridged))[1].vertical == "Shopping and Retail"
+    running = await started(upstream_world, cloud)
+    assert (await stored(upstream_world))[1].vertical == "Shopping and Retail"
     assert isinstance(await change(running, vertical=""), core.Done)
     assert cloud.profile.posts == [{"vertical": "UNDEFINED"}]
-    assert (await stored(bridged))[1].vertical == ""
+    assert (await stored(upstream_world))[1].vertical == ""
 
 
-async def test_an_industry_that_the_cloud_api_does_not_have_is_refused(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_an_industry_that_the_cloud_api_does_not_have_is_refused(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
+    running = await started(upstream_world, cloud)
     response = await change(running, vertical="Lighthouses")
     assert isinstance(response, core.Refused)
     assert response.code == 1009
@@ -180,25 +184,27 @@ async def test_an_industry_that_the_cloud_api_does_not_have_is_refused(bridged: 
     assert cloud.profile.posts == []
 
 
-async def test_a_photo_is_uploaded_for_the_app_of_the_token_and_shown(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_photo_is_uploaded_for_the_app_of_the_token_and_shown(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
+    running = await started(upstream_world, cloud)
     for content, kind in ((JPEG, "image/jpeg"), (PNG, "image/png")):
         response = await change(running, photo=await put_file(running, content), kind=kind)
         assert isinstance(response, core.Done)
-        assert (await stored(bridged))[2] == Photo(kind, content)
+        assert (await stored(upstream_world))[2] == Photo(kind, content)
         query, headers, sent = cloud.profile.uploads[-1]
         assert query == {"file_length": str(len(content)), "file_type": kind, "file_name": "photo"}
         assert (headers["Authorization"], headers["file_offset"], sent) == (f"OAuth {TOKEN}", "0", content)
     assert cloud.profile.token_reads == 1
     # Another token may be that of another app.
-    await attach(bridged.database, cloud.url, token="N3W", changed_at=2)
+    await attach(upstream_world.database, cloud.url, token="N3W", changed_at=2)
     await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
     await change(running, photo=await put_file(running, JPEG), kind="image/jpeg")
     assert cloud.profile.token_reads == 2
 
 
-async def test_a_photo_of_five_mebibytes_is_set(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_photo_of_five_mebibytes_is_set(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     content = JPEG + bytes(5 * 1024 * 1024 - len(JPEG))
     response = await change(running, photo=await put_file(running, content), kind="image/jpeg")
     assert isinstance(response, core.Done)
@@ -209,20 +215,20 @@ async def test_a_photo_of_five_mebibytes_is_set(bridged: World, cloud: ScriptedC
     ("response", "code"), [((400, failed(100, message="(#100) bad picture")), 1009), ((200, "{}"), 1011), (CUT, 1011)]
 )
 async def test_a_photo_that_cannot_be_uploaded_changes_nothing(
-    bridged: World, cloud: ScriptedCloud, response: Any, code: int
+    upstream_world: World, cloud: ScriptedCloud, response: Any, code: int
 ) -> None:
-    running = await started(bridged, cloud)
+    running = await started(upstream_world, cloud)
     cloud.profile.upload_response = response
     refused = await change(running, about="new", photo=await put_file(running, JPEG), kind="image/jpeg")
     assert isinstance(refused, core.Refused)
     assert refused.code == code
     assert "unknown" not in refused.details
     assert cloud.profile.posts == []
-    assert (await stored(bridged))[::2] == ("old", None)
+    assert (await stored(upstream_world))[::2] == ("old", None)
 
 
-async def test_a_photo_whose_file_is_gone_changes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_photo_whose_file_is_gone_changes_nothing(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     name = await put_file(running, JPEG)
     await running.shard.context.files.delete([name])
     response = await change(running, about="new", photo=name, kind="image/jpeg")
@@ -231,8 +237,8 @@ async def test_a_photo_whose_file_is_gone_changes_nothing(bridged: World, cloud:
     assert cloud.profile.posts == []
 
 
-async def test_a_pin_is_set_in_the_cloud_api(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_pin_is_set_in_the_cloud_api(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     assert isinstance(await set_pin(running), core.Done)
     assert cloud.profile.pins == ["123456"]
 
@@ -255,29 +261,29 @@ async def test_a_pin_is_set_in_the_cloud_api(bridged: World, cloud: ScriptedClou
     ],
 )
 async def test_errors_of_the_cloud_api_become_those_of_v1(
-    bridged: World, cloud: ScriptedCloud, status: int, text: str, code: int
+    upstream_world: World, cloud: ScriptedCloud, status: int, text: str, code: int
 ) -> None:
-    running = await started(bridged, cloud)
+    running = await started(upstream_world, cloud)
     cloud.profile.response = (status, text)
     for response in (await set_pin(running), await change(running, about="new")):
         assert isinstance(response, core.Refused)
         assert response.code == code
         assert (response.retry_after > 0) == (codes.find(code).status in (429, 503))
         assert ("unknown" in response.details) == (status >= 500 or text == "<html>")
-    assert (await stored(bridged))[0] == "old"
+    assert (await stored(upstream_world))[0] == "old"
 
 
-async def test_a_change_whose_response_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_change_whose_response_is_lost_is_mirrored_soon(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     cloud.profile.response, cloud.profile.fields = CUT, {"about": "new"}
     response = await change(running, about="newer")
     assert isinstance(response, core.Refused)
     assert "unknown" in response.details
-    await until_stored(bridged, "new")
+    await until_stored(upstream_world, "new")
 
 
-async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     cloud.profile.response = HOLD
     started_at = time.monotonic()
     # The second waits for the first. On a busy machine it may start in the last moment of its 6 s.
@@ -293,11 +299,11 @@ async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(bridged: World, cl
 
 
 async def test_a_ninth_change_at_the_same_time_is_refused(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert profile_changes.AT_ONCE == 8
     monkeypatch.setattr(change_calls, "CHANGE_SECONDS", 60.0)
-    running = await started(bridged, cloud)
+    running = await started(upstream_world, cloud)
     cloud.profile.response = HOLD
     held = [asyncio.create_task(set_pin(running)) for _ in range(8)]
     await polling.until(lambda: len(cloud.profile.pins) == 1, seconds=10.0, pause=0.01)
@@ -308,8 +314,8 @@ async def test_a_ninth_change_at_the_same_time_is_refused(
     assert all(isinstance(each, core.Done) for each in await asyncio.gather(*held))
 
 
-async def test_a_read_that_began_before_a_change_does_not_undo_it(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud)
+async def test_a_read_that_began_before_a_change_does_not_undo_it(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud)
     assert running.shard.upstream is not None
     cloud.profile.read_gate, reads = asyncio.Event(), cloud.profile.reads
     read = asyncio.create_task(running.shard.upstream.profile.mirror.run_once())
@@ -318,7 +324,7 @@ async def test_a_read_that_began_before_a_change_does_not_undo_it(bridged: World
     assert isinstance(await change(running, about="new"), core.Done)
     gate.set()
     assert not await read
-    assert (await stored(bridged))[0] == "new"
+    assert (await stored(upstream_world))[0] == "new"
 
 
 async def test_a_change_for_a_number_of_the_network_is_refused(world: World) -> None:

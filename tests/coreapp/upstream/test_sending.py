@@ -47,9 +47,9 @@ async def count_jobs(world: World) -> int:
 
 
 async def test_a_message_is_posted_with_our_id_and_its_statuses_reach_the_webhook(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    running = await bridged.start()
+    running = await upstream_world.start()
     message_id = await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     assert cloud.posts == [
@@ -63,23 +63,23 @@ async def test_a_message_is_posted_with_our_id_and_its_statuses_reach_the_webhoo
         }
     ]
     assert cloud.tokens == ["T0KEN"]
-    await until_no_jobs(bridged)
-    (row,) = await bridged.database.query(lambda c: upstream_ids.list_by_id(c, BUSINESS, [message_id]))
+    await until_no_jobs(upstream_world)
+    (row,) = await upstream_world.database.query(lambda c: upstream_ids.list_by_id(c, BUSINESS, [message_id]))
     assert row.wamid == "wamid.1="
     # The network has no part in it.
-    assert (bridged.network.logins, bridged.network.registrations) == (0, [])
+    assert (upstream_world.network.logins, upstream_world.network.registrations) == (0, [])
 
     for name in ("sent", "delivered", "read"):
         assert isinstance(await post(running, status(message_id, name)), core.Done)
-    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 3)
-    assert bridged.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
+    await upstream_world.sink.signals.until(lambda: len(upstream_world.sink.taken()) == 3)
+    assert upstream_world.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
 
 
 async def test_messages_to_one_recipient_keep_their_order_and_others_do_not_wait(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     cloud.policy = lambda body: HOLD if body["to"] == ANN and not cloud.released.is_set() else None
-    running = await bridged.start()
+    running = await upstream_world.start()
     for text in ("1", "2", "3"):
         await send(running, ANN, text)
     for text in ("1", "2", "3"):
@@ -92,30 +92,30 @@ async def test_messages_to_one_recipient_keep_their_order_and_others_do_not_wait
     assert [body["text"]["body"] for body in cloud.to(BEN)] == ["1", "2", "3"]
 
 
-async def test_at_most_the_configured_number_of_posts_is_in_flight(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_at_most_the_configured_number_of_posts_is_in_flight(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start(cloud_concurrency=4)
+    running = await upstream_world.start(cloud_concurrency=4)
     for n in range(12):
         await send(running, f"1555011{n:04}")
     await cloud.signals.until(lambda: cloud.in_flight == 4)
     assert len(cloud.posts) == 4
     cloud.released.set()
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert cloud.most_in_flight == 4
     assert len({body["to"] for body in cloud.posts}) == len(cloud.posts) == 12
 
 
 @pytest.mark.parametrize("code", [130429, 131016, 4, 131056])
 async def test_a_message_that_is_refused_for_now_is_posted_again_without_a_status(
-    bridged: World, cloud: ScriptedCloud, code: int
+    upstream_world: World, cloud: ScriptedCloud, code: int
 ) -> None:
     responses = itertools.chain([refused(code), refused(code, status=429)], itertools.repeat(None))
     cloud.policy = lambda body: next(responses)
-    running = await bridged.start()
+    running = await upstream_world.start()
     message_id = await send(running)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id] * 3
-    assert bridged.sink.labels() == []
+    assert upstream_world.sink.labels() == []
 
 
 @pytest.mark.parametrize(
@@ -132,95 +132,103 @@ async def test_a_message_that_is_refused_for_now_is_posted_again_without_a_statu
     ],
 )
 async def test_a_refused_message_fails_with_the_code_of_v1(
-    bridged: World, cloud: ScriptedCloud, response: Any, code: int, details: str
+    upstream_world: World, cloud: ScriptedCloud, response: Any, code: int, details: str
 ) -> None:
     cloud.policy = lambda body: response
-    running = await bridged.start()
+    running = await upstream_world.start()
     message_id = await send(running)
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
-    (posted,) = bridged.sink.taken()
+    await upstream_world.sink.signals.until(lambda: upstream_world.sink.statuses_of(message_id) == ["failed"])
+    (posted,) = upstream_world.sink.taken()
     (error,) = posted.body["statuses"][0]["errors"]
     assert error["code"] == code
     assert details in error["details"]
     assert len(cloud.posts) == 1
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
 
 
 @pytest.mark.parametrize("response", [CUT, (500, "<html>"), (200, "{}"), refused(131000, status=500)])
 async def test_an_unknown_outcome_fails_after_the_wait_and_is_never_posted_twice(
-    bridged: World, cloud: ScriptedCloud, response: Any
+    upstream_world: World, cloud: ScriptedCloud, response: Any
 ) -> None:
     cloud.policy = lambda body: response
-    running = await bridged.start()
+    running = await upstream_world.start()
     message_id = await send(running)
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
-    (error,) = bridged.sink.taken()[0].body["statuses"][0]["errors"]
+    await upstream_world.sink.signals.until(lambda: upstream_world.sink.statuses_of(message_id) == ["failed"])
+    (error,) = upstream_world.sink.taken()[0].body["statuses"][0]["errors"]
     assert error["code"] == 500
     assert error["details"].startswith("may have been sent")
     assert len(cloud.posts) == 1
 
 
-async def test_an_unknown_outcome_is_settled_by_a_status_with_our_id(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_an_unknown_outcome_is_settled_by_a_status_with_our_id(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     cloud.policy = lambda body: CUT
-    running = await bridged.start(cloud_unknown_wait=60.0)
+    running = await upstream_world.start(cloud_unknown_wait=60.0)
     message_id = await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     await soon(lambda: running.shard.sending.encryption.waiting == 1)
     await post(running, status(message_id, "delivered"))
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["sent", "delivered"])
-    assert await count_jobs(bridged) == 0
-    (row,) = await bridged.database.query(lambda c: upstream_ids.list_by_id(c, BUSINESS, [message_id]))
+    await upstream_world.sink.signals.until(
+        lambda: upstream_world.sink.statuses_of(message_id) == ["sent", "delivered"]
+    )
+    assert await count_jobs(upstream_world) == 0
+    (row,) = await upstream_world.database.query(lambda c: upstream_ids.list_by_id(c, BUSINESS, [message_id]))
     assert row.wamid == "wamid.1="
 
 
 async def test_an_unknown_outcome_is_posted_again_where_the_operator_wants_no_loss(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     responses = itertools.chain([CUT], itertools.repeat(None))
     cloud.policy = lambda body: next(responses)
-    running = await bridged.start(cloud_resends_unknown=True)
+    running = await upstream_world.start(cloud_resends_unknown=True)
     message_id = await send(running)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id] * 2
 
 
-async def test_a_status_may_overtake_the_response(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_status_may_overtake_the_response(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start()
+    running = await upstream_world.start()
     message_id = await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     await post(running, status(message_id, "delivered"))
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["sent", "delivered"])
-    assert await count_jobs(bridged) == 0
+    await upstream_world.sink.signals.until(
+        lambda: upstream_world.sink.statuses_of(message_id) == ["sent", "delivered"]
+    )
+    assert await count_jobs(upstream_world) == 0
     cloud.released.set()
     later = await send(running, text="next")
     await cloud.signals.until(lambda: len(cloud.posts) == 2)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id, later]
-    assert bridged.sink.statuses_of(message_id) == ["sent", "delivered"]
+    assert upstream_world.sink.statuses_of(message_id) == ["sent", "delivered"]
 
 
 async def test_a_status_settles_a_message_that_waits_to_be_posted_again(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "MAX_BACKOFF", 60.0)
     monkeypatch.setattr(pace, "BACKOFF_BASE", 60.0)
     responses = itertools.chain([refused(131056)] * 2, itertools.repeat(None))
     cloud.policy = lambda body: next(responses)
-    running = await bridged.start()
+    running = await upstream_world.start()
     message_id = await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 2)
     await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 0)
     await post(running, status(message_id, "delivered"))
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["sent", "delivered"])
-    assert await count_jobs(bridged) == 0
+    await upstream_world.sink.signals.until(
+        lambda: upstream_world.sink.statuses_of(message_id) == ["sent", "delivered"]
+    )
+    assert await count_jobs(upstream_world) == 0
     assert running.shard.sending.encryption.waiting == 0
 
 
 async def test_a_message_that_a_status_settles_before_its_post_is_not_posted(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = await bridged.start()
+    running = await upstream_world.start()
     journal = running.shard.context.journal
     write, written, released = journal.write, asyncio.Event(), asyncio.Event()
 
@@ -239,15 +247,15 @@ async def test_a_message_that_a_status_settles_before_its_post_is_not_posted(
     await send(running, BEN)
     await cloud.signals.until(lambda: len(cloud.to(BEN)) == 1)
     assert cloud.to(ANN) == []
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
 
 
 async def test_a_fault_of_the_credentials_stops_the_number_until_they_are_replaced(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 60.0)
     cloud.policy = lambda body: None if cloud.tokens[-1] == "NEW" else refused(190, "Invalid token", status=401)
-    running = await bridged.start()
+    running = await upstream_world.start()
     for n in range(3):
         # v1 clients get no 401: messages are accepted, and wait.
         await send(running, f"1555011{n:04}")
@@ -256,32 +264,32 @@ async def test_a_fault_of_the_credentials_stops_the_number_until_they_are_replac
     assert health.gateway_status == "disconnected"
 
     async def has_fault() -> bool:
-        row = await bridged.database.query(lambda c: upstreams.find(c, BUSINESS))
+        row = await upstream_world.database.query(lambda c: upstreams.find(c, BUSINESS))
         return row is not None and "(#190)" in row.fault
 
     await polling.until(has_fault, seconds=10.0, pause=0.01)
-    assert await count_jobs(bridged) == 3
+    assert await count_jobs(upstream_world) == 3
     posted = len(cloud.posts)
     assert posted <= 3
 
-    await attach(bridged.database, cloud.url, token="NEW", changed_at=2)
-    await until_no_jobs(bridged)
+    await attach(upstream_world.database, cloud.url, token="NEW", changed_at=2)
+    await until_no_jobs(upstream_world)
     assert len(cloud.posts) == posted + 3
     assert not running.shard.is_stopped
-    assert bridged.sink.labels() == []
+    assert upstream_world.sink.labels() == []
 
 
 async def test_a_late_refusal_of_replaced_credentials_does_not_stop_the_number(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 60.0)
     responses = {ANN: HOLD}
     cloud.policy = lambda body: responses.pop(body["to"], None)
     cloud.held_response = refused(190, "Invalid token", status=401)
-    running = await bridged.start()
+    running = await upstream_world.start()
     await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
-    await attach(bridged.database, cloud.url, token="NEW", changed_at=2)
+    await attach(upstream_world.database, cloud.url, token="NEW", changed_at=2)
 
     def is_replaced() -> bool:
         access = running.shard.context.config.upstream
@@ -289,61 +297,61 @@ async def test_a_late_refusal_of_replaced_credentials_does_not_stop_the_number(
 
     await soon(is_replaced)
     cloud.released.set()
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     await send(running, BEN)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["to"] for body in cloud.posts] == [ANN, ANN, BEN]
     assert not running.shard.is_stopped
 
 
 async def test_messages_wait_while_the_cloud_api_cannot_be_reached(
-    bridged: World, cloud: ScriptedCloud, refusing_port: int
+    upstream_world: World, cloud: ScriptedCloud, refusing_port: int
 ) -> None:
-    await attach(bridged.database, f"http://127.0.0.1:{refusing_port}/v25.0", changed_at=2)
-    running = await bridged.start()
+    await attach(upstream_world.database, f"http://127.0.0.1:{refusing_port}/v25.0", changed_at=2)
+    running = await upstream_world.start()
     message_id = await send(running)
     await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 1)
 
     async def correct() -> bool:
         try:
-            await attach(bridged.database, cloud.url, changed_at=3)
+            await attach(upstream_world.database, cloud.url, changed_at=3)
         except JobsPending:
             # During an attempt.
             return False
         return True
 
     await polling.until(correct, seconds=10.0, pause=0.01)
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id]
 
 
 async def test_the_next_owner_posts_waiting_messages_and_leaves_a_begun_post_open(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start(cloud_concurrency=1)
+    running = await upstream_world.start(cloud_concurrency=1)
     begun = await send(running, ANN, "begun")
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     waiting = [await send(running, BEN, "waiting"), await send(running, ANN, "behind")]
     await running.killed()
-    rows = await bridged.database.query(lambda c: jobs.list_jobs(c, 0))
+    rows = await upstream_world.database.query(lambda c: jobs.list_jobs(c, 0))
     assert {row.id: row.state for row in rows} == {
         begun: JobForm.POSTED,
         **dict.fromkeys(waiting, JobForm.NEW),
     }
     cloud.policy = lambda body: None
-    await bridged.start(node="second")
-    await until_no_jobs(bridged)
-    await bridged.sink.signals.until(lambda: bridged.sink.labels() == [(begun, "failed")])
+    await upstream_world.start(node="second")
+    await until_no_jobs(upstream_world)
+    await upstream_world.sink.signals.until(lambda: upstream_world.sink.labels() == [(begun, "failed")])
     posted = [body["biz_opaque_callback_data"] for body in cloud.posts]
     assert sorted(posted) == sorted([begun, *waiting])
 
 
 async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start(cloud_concurrency=1)
+    running = await upstream_world.start(cloud_concurrency=1)
     await send(running, ANN, "begun")
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     waiting = await send(running, BEN, "waiting")
@@ -365,7 +373,7 @@ async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
     monkeypatch.setattr(shard, "make_inbox", fail_once)
     monkeypatch.setattr(UpstreamSender, "close", close_and_record)
     # On a busy machine the outcome of a post of the first opening may be unknown: the next message waits until then.
-    running = await bridged.start(node="second", cloud_unknown_wait=5.0)
+    running = await upstream_world.start(node="second", cloud_unknown_wait=5.0)
     assert (failures, len(closed)) == ([], 1)
     await cloud.signals.until(lambda: len(cloud.to(BEN)) == 1)
     later = await send(running, BEN, "later")
@@ -373,9 +381,9 @@ async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
     assert [body["biz_opaque_callback_data"] for body in cloud.to(BEN)] == [waiting, later]
 
 
-async def test_the_rate_of_the_number_is_kept(bridged: World, cloud: ScriptedCloud) -> None:
-    await attach(bridged.database, cloud.url, rate=20, changed_at=2)
-    running = await bridged.start()
+async def test_the_rate_of_the_number_is_kept(upstream_world: World, cloud: ScriptedCloud) -> None:
+    await attach(upstream_world.database, cloud.url, rate=20, changed_at=2)
+    running = await upstream_world.start()
     started = asyncio.get_running_loop().time()
     for n in range(12):
         await send(running, f"1555011{n:04}")
@@ -384,14 +392,14 @@ async def test_the_rate_of_the_number_is_kept(bridged: World, cloud: ScriptedClo
     assert asyncio.get_running_loop().time() - started >= 0.45
 
 
-async def test_the_pair_rate_delays_one_recipient_only(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await bridged.start(cloud_pair_pacing=True)
+async def test_the_pair_rate_delays_one_recipient_only(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await upstream_world.start(cloud_pair_pacing=True)
     for n in range(47):
         await send(running, ANN, str(n))
     await send(running, BEN, "other")
     await cloud.signals.until(lambda: len(cloud.to(BEN)) == 1)
     await cloud.signals.until(lambda: len(cloud.to(ANN)) == 45)
-    assert await count_jobs(bridged) >= 2
+    assert await count_jobs(upstream_world) >= 2
 
 
 @pytest.mark.parametrize(
@@ -404,9 +412,9 @@ async def test_the_pair_rate_delays_one_recipient_only(bridged: World, cloud: Sc
     ],
 )
 async def test_what_the_cloud_api_lacks_is_refused_with_a_reason(
-    bridged: World, cloud: ScriptedCloud, changes: dict[str, Any], code: int
+    upstream_world: World, cloud: ScriptedCloud, changes: dict[str, Any], code: int
 ) -> None:
-    running = await bridged.start()
+    running = await upstream_world.start()
     fields = {"to": ANN, "kind": "text", "content": b'{"type":"text","text":{"body":"x"}}', **changes}
     response = await running.client.call(lambda n: core.AcceptMessage(n=n, account=BUSINESS, **fields))
     assert isinstance(response, core.Refused), response
@@ -415,8 +423,8 @@ async def test_what_the_cloud_api_lacks_is_refused_with_a_reason(
     assert cloud.posts == []
 
 
-async def test_groups_registration_and_backups_are_refused(bridged: World) -> None:
-    running = await bridged.start()
+async def test_groups_registration_and_backups_are_refused(upstream_world: World) -> None:
+    running = await upstream_world.start()
     for make in (
         lambda n: core.CreateGroup(n, BUSINESS, "g"),
         lambda n: core.RequestCode(n, BUSINESS),
@@ -428,9 +436,9 @@ async def test_groups_registration_and_backups_are_refused(bridged: World) -> No
 
 
 async def test_every_number_is_a_contact_until_a_status_finds_it_undeliverable(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    running = await bridged.start()
+    running = await upstream_world.start()
     (contact,) = await running.client.check("+1 555 011 0001")
     assert (contact.status, contact.wa_id) == ("valid", ANN)
     message_id = await send(running)
@@ -444,39 +452,39 @@ async def test_every_number_is_a_contact_until_a_status_finds_it_undeliverable(
     assert response.code == codes.INVALID_USER
 
 
-async def test_switching_is_refused_while_messages_are_unsent(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_switching_is_refused_while_messages_are_unsent(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.policy = lambda body: HOLD
-    running = await bridged.start()
+    running = await upstream_world.start()
     await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     with pytest.raises(JobsPending):
-        await detach(bridged.database)
+        await detach(upstream_world.database)
     cloud.released.set()
-    await until_no_jobs(bridged)
-    await detach(bridged.database)
+    await until_no_jobs(upstream_world)
+    await detach(upstream_world.database)
 
 
 async def test_another_url_is_refused_while_it_is_unknown_whether_a_message_was_sent(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     cloud.policy = lambda body: CUT
-    running = await bridged.start(cloud_unknown_wait=60.0)
+    running = await upstream_world.start(cloud_unknown_wait=60.0)
     message_id = await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
     with pytest.raises(JobsPending):
-        await attach(bridged.database, "http://127.0.0.1:1/v25.0", changed_at=2)
-    await attach(bridged.database, cloud.url, token="NEW", changed_at=3)
+        await attach(upstream_world.database, "http://127.0.0.1:1/v25.0", changed_at=2)
+    await attach(upstream_world.database, cloud.url, token="NEW", changed_at=3)
     await post(running, status(message_id, "sent"))
-    await until_no_jobs(bridged)
-    await attach(bridged.database, f"{cloud.url}/", changed_at=4)
+    await until_no_jobs(upstream_world)
+    await attach(upstream_world.database, f"{cloud.url}/", changed_at=4)
 
 
 async def test_an_error_at_the_end_of_a_wait_reopens_the_shard(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     responses = itertools.chain([CUT], itertools.repeat(HOLD))
     cloud.policy = lambda body: next(responses)
-    running = await bridged.start()
+    running = await upstream_world.start()
     first = running.shard
     failures = [ConnectionError("the database is away")]
     fail = first.sending.transmitter.fail
@@ -488,36 +496,38 @@ async def test_an_error_at_the_end_of_a_wait_reopens_the_shard(
 
     monkeypatch.setattr(first.sending.transmitter, "fail", fail_once)
     message_id = await send(running)
-    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
+    await upstream_world.sink.signals.until(lambda: upstream_world.sink.statuses_of(message_id) == ["failed"])
     assert failures == []
     assert running.shard is not first
 
 
 async def test_a_number_switched_to_the_network_sends_there_and_back_again(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    bridged.add_phones(ANN)
-    running = await bridged.start()
+    upstream_world.add_phones(ANN)
+    running = await upstream_world.start()
     await send(running, text="through the cloud")
-    await until_no_jobs(bridged)
-    await detach(bridged.database)
-    await bridged.network.signals.until(lambda: bridged.network.live is not None)
-    await bridged.owner(running)
+    await until_no_jobs(upstream_world)
+    await detach(upstream_world.database)
+    await upstream_world.network.signals.until(lambda: upstream_world.network.live is not None)
+    await upstream_world.owner(running)
     await send(running, text="through the network", checked_late=True)
-    await bridged.network.signals.until(lambda: len(bridged.network.sends) == 1)
-    await until_no_jobs(bridged)
-    assert len(bridged.network.registrations) == 1
+    await upstream_world.network.signals.until(lambda: len(upstream_world.network.sends) == 1)
+    await until_no_jobs(upstream_world)
+    assert len(upstream_world.network.registrations) == 1
 
-    await attach(bridged.database, cloud.url, changed_at=3)
+    await attach(upstream_world.database, cloud.url, changed_at=3)
     await soon(lambda: running.node.shards.first is not None and running.shard.upstream is not None)
     await send(running, text="through the cloud again")
     await cloud.signals.until(lambda: len(cloud.posts) == 2)
-    assert len(bridged.network.sends) == 1
+    assert len(upstream_world.network.sends) == 1
 
 
-async def test_a_fault_ends_in_the_table_when_another_process_sends_again(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_fault_ends_in_the_table_when_another_process_sends_again(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     async def fault() -> str:
-        row = await bridged.database.query(lambda c: upstreams.find(c, BUSINESS))
+        row = await upstream_world.database.query(lambda c: upstreams.find(c, BUSINESS))
         assert row is not None
         return row.fault
 
@@ -528,12 +538,12 @@ async def test_a_fault_ends_in_the_table_when_another_process_sends_again(bridge
         return not await fault()
 
     cloud.policy = lambda body: refused(10, "Permission denied", status=403)
-    running = await bridged.start()
+    running = await upstream_world.start()
     await send(running)
     await polling.until(has_fault, seconds=10.0, pause=0.01)
     await running.stopped()
     # The permission was given since, without `tidings number upstream`.
     cloud.policy = lambda body: None
-    await bridged.start(node="second")
-    await until_no_jobs(bridged)
+    await upstream_world.start(node="second")
+    await until_no_jobs(upstream_world)
     await polling.until(has_none, seconds=10.0, pause=0.01)

@@ -53,57 +53,59 @@ async def started(world: World, cloud: ScriptedCloud, *names: str) -> Running:
 
 
 async def test_a_created_template_is_in_the_waba_and_stored_when_the_response_arrives(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     assert isinstance(await create(running), core.Done)
     assert cloud.template_changes.calls == [("POST", {}, ORDER)]
-    _, order = await stored(bridged)
+    _, order = await stored(upstream_world)
     assert (order.name, order.language, order.status, order.category) == ("order", "en_US", "PENDING", "UTILITY")
     assert (order.namespace, order.components) == (NAMESPACE, BODY)
 
 
-async def test_an_edited_template_has_what_the_waba_made_of_it(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud, "order", "order_2")
-    before, _ = await stored(bridged)
+async def test_an_edited_template_has_what_the_waba_made_of_it(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud, "order", "order_2")
+    before, _ = await stored(upstream_world)
     response = await change(running, core.EDIT_TEMPLATE, {"components": BODY})
     assert isinstance(response, core.Done)
     assert cloud.template_changes.calls == [("POST", {}, {"components": BODY})]
-    after, other = await stored(bridged)
+    after, other = await stored(upstream_world)
     assert (after.components, after.status, after.created_at) == (BODY, "PENDING", before.created_at)
     assert other.status == "APPROVED"
 
 
-async def test_a_template_is_deleted_in_one_language_or_in_all(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_template_is_deleted_in_one_language_or_in_all(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.templates = [template("order", id="801"), template("order", id="802", language="de"), template("z", id="803")]
-    running = await bridged.start()
-    await until_stored(bridged, "order", "order", "z")
+    running = await upstream_world.start()
+    await until_stored(upstream_world, "order", "order", "z")
     assert isinstance(await change(running, core.DELETE_TEMPLATE, language="de"), core.Done)
-    assert [(row.name, row.language) for row in await stored(bridged)] == [("order", "en_US"), ("z", "en_US")]
+    assert [(row.name, row.language) for row in await stored(upstream_world)] == [("order", "en_US"), ("z", "en_US")]
     assert isinstance(await change(running, core.DELETE_TEMPLATE, language=""), core.Done)
-    assert [row.name for row in await stored(bridged)] == ["z"]
+    assert [row.name for row in await stored(upstream_world)] == ["z"]
     queries = [query for _, query, _ in cloud.template_changes.calls]
     assert queries == [{"name": "order", "hsm_id": "802"}, {"name": "order"}]
     assert [one["name"] for one in cloud.templates] == ["z"]
 
 
 async def test_a_template_that_messages_use_stays_with_the_status_of_the_waba(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    running = await started(bridged, cloud, "order")
+    running = await started(upstream_world, cloud, "order")
     cloud.template_changes.response = (200, '{"success":true}')
     cloud.templates = [template("order", id="800", status="PENDING_DELETION")]
     assert isinstance(await change(running, core.DELETE_TEMPLATE), core.Done)
 
     async def is_shown() -> bool:
-        return [row.status for row in await stored(bridged)] == ["PENDING_DELETION"]
+        return [row.status for row in await stored(upstream_world)] == ["PENDING_DELETION"]
 
     await polling.until(is_shown, seconds=10.0, pause=0.01)
 
 
 @pytest.mark.parametrize("action", [core.EDIT_TEMPLATE, core.DELETE_TEMPLATE])
-async def test_a_template_that_the_waba_lacks_is_not_found(bridged: World, cloud: ScriptedCloud, action: str) -> None:
-    running = await started(bridged, cloud, "order")
+async def test_a_template_that_the_waba_lacks_is_not_found(
+    upstream_world: World, cloud: ScriptedCloud, action: str
+) -> None:
+    running = await started(upstream_world, cloud, "order")
     response = await change(running, action, {"components": BODY}, language="de")
     assert isinstance(response, core.Refused)
     assert (response.code, response.details) == (1006, "name: the WABA has no template order in de")
@@ -136,9 +138,9 @@ async def test_a_template_that_the_waba_lacks_is_not_found(bridged: World, cloud
     ],
 )
 async def test_errors_of_the_cloud_api_become_those_of_v1(
-    bridged: World, cloud: ScriptedCloud, status: int, text: str, code: int, words: str
+    upstream_world: World, cloud: ScriptedCloud, status: int, text: str, code: int, words: str
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.response = (status, text)
     response = await create(running)
     assert isinstance(response, core.Refused)
@@ -146,14 +148,14 @@ async def test_errors_of_the_cloud_api_become_those_of_v1(
     assert words in response.details
     assert ("is unknown" in response.details) == (status >= 500)
     assert (response.retry_after > 0) == (codes.find(code).status in (429, 503))
-    assert [row.name for row in await stored(bridged)] == ["a"]
+    assert [row.name for row in await stored(upstream_world)] == ["a"]
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("7", 7), ("", 60), ("99999999", 3600), ("Fri, 27 Nov 2026", 60)])
 async def test_a_rate_limit_names_the_seconds_to_wait(
-    bridged: World, cloud: ScriptedCloud, given: str, seconds: int
+    upstream_world: World, cloud: ScriptedCloud, given: str, seconds: int
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.response, cloud.template_changes.retry_after = (400, failed(80007)), given
     response = await create(running)
     assert isinstance(response, core.Refused)
@@ -174,51 +176,51 @@ async def test_a_rate_limit_names_the_seconds_to_wait(
     ],
 )
 async def test_a_response_that_is_not_one_of_the_cloud_api_leaves_the_outcome_open(
-    bridged: World, cloud: ScriptedCloud, hostile: tuple[int, str] | str
+    upstream_world: World, cloud: ScriptedCloud, hostile: tuple[int, str] | str
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.response = hostile
     response = await create(running)
     assert isinstance(response, core.Refused)
     assert response.code == codes.NOT_READY
     assert "is unknown" in response.details
     assert response.retry_after > 0
-    assert [row.name for row in await stored(bridged)] == ["a"]
+    assert [row.name for row in await stored(upstream_world)] == ["a"]
 
 
-async def test_a_change_whose_response_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud, "a")
+async def test_a_change_whose_response_is_lost_is_mirrored_soon(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.response, cloud.template_changes.is_lost = CUT, True
     response = await create(running)
     assert isinstance(response, core.Refused)
-    await until_stored(bridged, "a", "order")
+    await until_stored(upstream_world, "a", "order")
 
 
 async def test_a_template_that_cannot_be_read_after_the_change_is_mirrored_soon(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.shown = (200, '{"name":"order","lang')
     response = await create(running)
     assert isinstance(response, core.Refused)
     assert response.code == codes.NOT_READY
     assert "the WABA has changed the template" in response.details
-    await until_stored(bridged, "a", "order")
+    await until_stored(upstream_world, "a", "order")
 
 
 async def test_a_template_with_texts_that_are_too_long_for_the_tables_is_not_stored(
-    bridged: World, cloud: ScriptedCloud
+    upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.shown = (200, json.dumps(template("x" * 513)))
     response = await create(running)
     assert isinstance(response, core.Refused)
     assert response.code == codes.NOT_READY
-    await until_stored(bridged, "a", "order")
+    await until_stored(upstream_world, "a", "order")
 
 
-async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud, "a")
+async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.response = HOLD
     started_at = time.monotonic()
     response = await create(running)
@@ -226,21 +228,21 @@ async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(bridged: World, cl
     assert isinstance(response, core.Refused)
     assert response.code == codes.NOT_READY
     assert "does not respond within 6 s: whether the WABA has changed the template is unknown" in response.details
-    assert [row.name for row in await stored(bridged)] == ["a"]
+    assert [row.name for row in await stored(upstream_world)] == ["a"]
 
 
-async def test_an_unreachable_cloud_api_changes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud, "a")
+async def test_an_unreachable_cloud_api_changes_nothing(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud, "a")
     await cloud.stop()
     response = await create(running)
     assert isinstance(response, core.Refused)
     assert response.code == codes.NOT_READY
     assert "nothing was changed" in response.details
-    assert [row.name for row in await stored(bridged)] == ["a"]
+    assert [row.name for row in await stored(upstream_world)] == ["a"]
 
 
-async def test_a_failed_read_before_the_change_changes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
-    running = await started(bridged, cloud, "order")
+async def test_a_failed_read_before_the_change_changes_nothing(upstream_world: World, cloud: ScriptedCloud) -> None:
+    running = await started(upstream_world, cloud, "order")
     cloud.template_response = (500, "<html>")
     response = await change(running, core.EDIT_TEMPLATE, {"components": BODY})
     assert isinstance(response, core.Refused)
@@ -250,11 +252,11 @@ async def test_a_failed_read_before_the_change_changes_nothing(bridged: World, c
 
 
 async def test_a_ninth_change_at_the_same_time_is_refused(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert template_changes.AT_ONCE == 8
     monkeypatch.setattr(change_calls, "CHANGE_SECONDS", 60.0)
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     cloud.template_changes.response = HOLD
     held = [asyncio.create_task(create(running)) for _ in range(8)]
     await polling.until(lambda: len(cloud.template_changes.calls) == 8, seconds=10.0, pause=0.01)
@@ -266,9 +268,9 @@ async def test_a_ninth_change_at_the_same_time_is_refused(
 
 
 async def test_a_list_that_was_read_before_a_change_does_not_undo_it(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = await started(bridged, cloud, "a")
+    running = await started(upstream_world, cloud, "a")
     assert running.shard.upstream is not None
     read = mirror.read
 
@@ -279,7 +281,7 @@ async def test_a_list_that_was_read_before_a_change_does_not_undo_it(
 
     monkeypatch.setattr(mirror, "read", read_slowly)
     assert not await running.shard.upstream.mirror.run_once()
-    assert [row.name for row in await stored(bridged)] == ["a", "order"]
+    assert [row.name for row in await stored(upstream_world)] == ["a", "order"]
 
 
 async def test_a_change_for_a_number_of_the_network_is_refused(world: World) -> None:

@@ -48,11 +48,13 @@ async def until_stored(world: World, *names: str) -> list[TemplateRow]:
     return await stored(world)
 
 
-async def test_all_pages_are_mirrored_with_the_namespace_of_the_waba(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_all_pages_are_mirrored_with_the_namespace_of_the_waba(
+    upstream_world: World, cloud: ScriptedCloud
+) -> None:
     cloud.templates = [template(f"t{n:03}") for n in range(120)]
     cloud.templates[1] |= {"status": "REJECTED", "rejected_reason": "PROMOTIONAL"}
-    await bridged.start()
-    first, second, *_ = await until_stored(bridged, *(f"t{n:03}" for n in range(120)))
+    await upstream_world.start()
+    first, second, *_ = await until_stored(upstream_world, *(f"t{n:03}" for n in range(120)))
     assert (first.namespace, first.language, first.category, first.status) == (
         NAMESPACE,
         "en_US",
@@ -63,40 +65,40 @@ async def test_all_pages_are_mirrored_with_the_namespace_of_the_waba(bridged: Wo
     assert (second.status, second.rejected_reason) == ("REJECTED", "PROMOTIONAL")
 
 
-async def test_changes_and_deletions_follow_a_webhook(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_changes_and_deletions_follow_a_webhook(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.templates = [template("a"), template("b")]
-    running = await bridged.start()
-    before = await until_stored(bridged, "a", "b")
+    running = await upstream_world.start()
+    before = await until_stored(upstream_world, "a", "b")
     cloud.templates = [template("b", status="PAUSED"), template("c")]
     assert isinstance(await post(running, core.UpstreamEvent(core.TEMPLATE_EVENT, b"")), core.Done)
-    after = await until_stored(bridged, "b", "c")
+    after = await until_stored(upstream_world, "b", "c")
     assert after[0].status == "PAUSED"
     assert after[0].created_at == before[1].created_at
 
 
-async def test_an_unchanged_list_writes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_an_unchanged_list_writes_nothing(upstream_world: World, cloud: ScriptedCloud) -> None:
     cloud.templates = [template("a")]
-    running = await bridged.start()
-    await until_stored(bridged, "a")
-    version = await bridged.database.query(lambda connection: templates.find_version(connection, BUSINESS))
+    running = await upstream_world.start()
+    await until_stored(upstream_world, "a")
+    version = await upstream_world.database.query(lambda connection: templates.find_version(connection, BUSINESS))
     assert running.shard.upstream is not None
     assert await running.shard.upstream.mirror.run_once()
-    assert await bridged.database.query(lambda c: templates.find_version(c, BUSINESS)) == version
+    assert await upstream_world.database.query(lambda c: templates.find_version(c, BUSINESS)) == version
 
 
 @pytest.mark.parametrize(
     "response", [(500, "<html>"), (200, "{}"), (200, '{"data":[{"name":5}]}'), (400, '{"error":{"code":100}}')]
 )
 async def test_a_failed_read_keeps_the_templates(
-    bridged: World, cloud: ScriptedCloud, response: tuple[int, str]
+    upstream_world: World, cloud: ScriptedCloud, response: tuple[int, str]
 ) -> None:
     cloud.templates = [template("a")]
-    running = await bridged.start()
-    await until_stored(bridged, "a")
+    running = await upstream_world.start()
+    await until_stored(upstream_world, "a")
     cloud.template_response = response
     assert running.shard.upstream is not None
     assert not await running.shard.upstream.mirror.run_once()
-    assert [row.name for row in await stored(bridged)] == ["a"]
+    assert [row.name for row in await stored(upstream_world)] == ["a"]
 
 
 def test_the_mirror_reads_every_10_minutes() -> None:
