@@ -15,7 +15,7 @@ from harness.installation import FAMILIES, Installation
 from harness.proxy import Proxy
 from harness.replication import USER, Pair
 from tests.crash.scene import ENVIRONMENT, Phase, Scene
-from tests.reliability.play import play
+from tests.reliability.scenario import run_scenario
 
 pytestmark = pytest.mark.whole_system
 
@@ -106,7 +106,7 @@ async def test_no_message_is_lost_or_doubled_when_the_database_moves_or_is_unava
                 ("the primary changes back", 15.0, SwitchOver(pair, proxy)),
                 ("the primary dies", 15.0, PrimaryDies(pair, proxy)),
             )
-            scene = await play(
+            scene = await run_scenario(
                 tmp_path / "play",
                 phases,
                 test="tests/failover/test_load.py::test_no_message_is_lost_or_doubled_when_the_database_moves_or_is_unavailable",

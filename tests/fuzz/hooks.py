@@ -17,7 +17,7 @@ import requests
 import schemathesis
 from hypothesis import strategies as st
 
-from tests.fuzz import beyond
+from tests.fuzz import known_failures
 from tests.fuzz.rig import PARTICIPANTS, UNKNOWN
 from webapp.api.groups.schemas import MAX_WA_IDS
 
@@ -180,7 +180,7 @@ def filter_failure(
     sent = response.request.body or b""
     operation = f"{case.method} {case.operation.path}"
     sent = sent if isinstance(sent, bytes) else b""
-    known = beyond.find(failure.code, operation, sent, response.content, failure.message)
+    known = known_failures.find(failure.code, operation, sent, response.content, failure.message)
     if known is not None:
         print("explained:", known.failure, known.reason, file=TALLY)
     return known is None

@@ -18,7 +18,7 @@ from harness.installation import FAMILIES, Installation
 from harness.processes import Process
 from tests.crash.scene import ENVIRONMENT, LEASE_SECONDS, Phase, Scene
 from tests.galera.balancer import Balancer
-from tests.reliability.play import play
+from tests.reliability.scenario import run_scenario
 
 pytestmark = pytest.mark.whole_system
 
@@ -174,7 +174,7 @@ async def test_no_message_is_lost_or_doubled_when_a_node_fails(tmp_path: Path, c
             ("the node of Webapp and network is killed", OthersNodeDies(balancer)),
         )
         installation = Spread(tmp_path, cluster, balancer)
-        scene = await play(
+        scene = await run_scenario(
             tmp_path / "play",
             [(name, PHASE, trouble) for name, trouble in phases],
             test="tests/galera/test_load.py::test_no_message_is_lost_or_doubled_when_a_node_fails",

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from handset import errors, reading
 from handset.devices.context import FleetLimits
-from tests.dying import dies_at
 from tests.handset.fleet_support import ECHO, NULL, QUIET, READER, begin, device_of, receipts
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import Business
+from tests.simulated_crashes import dies_at
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.storage.handset import inbox, prekeys, sessions

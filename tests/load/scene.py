@@ -17,7 +17,7 @@ from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
 from harness.sink import Record
 from harness.sink_process import SinkProcess
-from tests.reliability.play import FILE
+from tests.reliability.scenario import FILE
 from tests.security.figures import Figures, Form
 
 Item = TypeVar("Item")

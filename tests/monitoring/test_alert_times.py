@@ -18,7 +18,7 @@ from harness.client import Business
 from harness.installation import Installation
 from harness.prometheus import Prometheus
 from harness.sink_process import SinkProcess
-from tests.reliability.play import FILE
+from tests.reliability.scenario import FILE
 from tests.security.figures import Figures, Form
 
 pytestmark = pytest.mark.whole_system

@@ -11,7 +11,7 @@ import pytest
 from harness import packages
 from harness.installation import ORDER, Installation
 from tests.crash.scene import ENVIRONMENT, Phase, Scene
-from tests.reliability.play import play
+from tests.reliability.scenario import run_scenario
 
 pytestmark = pytest.mark.whole_system
 
@@ -80,7 +80,7 @@ async def test_a_clock_jump_loses_no_message_and_no_login(tmp_path: Path) -> Non
     installation = Installation(tmp_path, None, {**ENVIRONMENT, "TIDINGS_LEASE_SECONDS": "15"})
     for name in ORDER:
         installation.processes[name].environment |= clocks.environment(name)
-    await play(
+    await run_scenario(
         tmp_path / "play",
         [
             ("clocks of all: an hour forward and back", 15.0, Jump(clocks, ORDER, HOUR)),

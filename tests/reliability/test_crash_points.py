@@ -28,7 +28,7 @@ from harness.sink_process import SinkProcess
 from tests.crash import table
 from tests.crash.scene import ENVIRONMENT, Phase, Scene
 from tests.media_samples import PNG
-from tests.reliability.play import FILE
+from tests.reliability.scenario import FILE
 from tests.security.figures import Figures, Form
 from tidings.aio import crashpoints
 

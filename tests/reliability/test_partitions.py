@@ -15,7 +15,7 @@ from harness import packages
 from harness.installation import Installation
 from harness.mariadb import MariaDB
 from tests.crash.scene import ENVIRONMENT, Phase, Scene
-from tests.reliability.play import play
+from tests.reliability.scenario import run_scenario
 
 pytestmark = pytest.mark.whole_system
 
@@ -78,7 +78,7 @@ async def _play(directory: Path) -> None:
             ("coreapp and the network's HTTP", _port(installation, "TIDINGS_NETWORK_HTTP_ADDRESS")),
             *((f"{process} and the database", _database(process)) for process in DATABASES),
         ]
-        await play(
+        await run_scenario(
             directory / "play",
             [(f"partition: {name}", 36.0, partition) for name, partition in phases],
             test="tests/reliability/test_partitions.py::test_a_partition_between_any_two_processes_loses_no_message",

@@ -12,7 +12,7 @@ from harness.installation import ORDER, Installation
 from harness.mariadb import MariaDB
 from tests.crash.scene import ENVIRONMENT, Phase, Scene
 from tests.reliability.drive import Drive
-from tests.reliability.play import play
+from tests.reliability.scenario import run_scenario
 
 pytestmark = [
     pytest.mark.whole_system,
@@ -68,7 +68,7 @@ async def test_acknowledged_data_survives_a_power_loss(engine: str, tmp_path: Pa
         installation = Installation(outside, mariadb, environment, data_dir=drive.directory / "data")
         try:
             phases = [(f"{engine}: power cut {number}", 15.0, PowerLoss(drive)) for number in range(1, CUTS + 1)]
-            await play(
+            await run_scenario(
                 tmp_path / "play",
                 phases,
                 test="tests/reliability/test_power_loss.py::test_acknowledged_data_survives_a_power_loss",

@@ -15,8 +15,8 @@ from harness import polling, processes
 from harness.client import Business
 from harness.installation import Installation
 from harness.sink_process import SinkProcess
-from tests.reliability.play import FILE
 from tests.reliability.restarts import restarted
+from tests.reliability.scenario import FILE
 from tests.security.figures import Figures, Form
 
 pytestmark = pytest.mark.whole_system

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.crash.scene import Phase, Scene
-from tests.reliability.play import play
+from tests.reliability.scenario import run_scenario
 
 pytestmark = [
     pytest.mark.whole_system,
@@ -78,7 +78,7 @@ class Scarce:
 
 
 async def test_a_process_without_descriptors_or_memory_loses_nothing_and_recovers(tmp_path: Path) -> None:
-    await play(
+    await run_scenario(
         tmp_path,
         [
             (f"{process}: {what}", 12.0, Scarce(process, limit, crowd))

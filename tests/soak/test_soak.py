@@ -21,7 +21,7 @@ import pytest
 from harness import client, database_server
 from harness.client import Message, text_message
 from tests.load.scene import LoadScene, p99, under_load
-from tests.reliability.play import FILE
+from tests.reliability.scenario import FILE
 from tests.security.figures import Figures, Form
 
 pytestmark = pytest.mark.whole_system

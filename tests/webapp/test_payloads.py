@@ -15,10 +15,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from tests.webapp import message_cases, string_places, test_malformed
+from tests.webapp import message_cases, string_locations, test_malformed
 from tests.webapp.conftest import PASSWORD, Served, basic
 from tests.webapp.payloads import PAYLOADS, SHARES, share
-from tests.webapp.string_places import Place, depth, put
+from tests.webapp.string_locations import StringLocation, depth, put
 from tests.webapp.test_malformed import Operation
 
 # Maximum seconds of CPU time per request.
@@ -33,7 +33,7 @@ KNOWN_HEADERS = {
 }
 
 
-async def fields(api: Served) -> list[tuple[Operation, Place]]:
+async def fields(api: Served) -> list[tuple[Operation, StringLocation]]:
     """Return the places of all string fields, each with an operation whose good body has most of the place.
 
     Logins come last, because they may change the password.
@@ -42,16 +42,16 @@ async def fields(api: Served) -> list[tuple[Operation, Place]]:
     models = (await api.http.get("/openapi.json")).json()["components"]["schemas"]
     messages = [case.values[0] for file in MESSAGES for case in message_cases.good(file)]
     goods = [*operations, *(Operation("POST", "/v1/messages", good) for good in messages)]
-    found: dict[tuple[str, str, Place], Operation] = {}
+    found: dict[tuple[str, str, StringLocation], Operation] = {}
     for one in goods:
-        for place in string_places.in_body(one.good):
-            found.setdefault((one.method, one.path, place), one)
+        for location in string_locations.in_body(one.good):
+            found.setdefault((one.method, one.path, location), one)
     for one in operations:
         like = [other for other in goods if (other.method, other.path) == (one.method, one.path)]
-        for place in string_places.in_schema(one.schema, models):
-            best = max(like, key=lambda other: depth(other.good, place))
-            found.setdefault((one.method, one.path, place), best)
-    places = [(one, place) for (_, _, place), one in found.items() if place]
+        for location in string_locations.in_schema(one.schema, models):
+            best = max(like, key=lambda other: depth(other.good, location))
+            found.setdefault((one.method, one.path, location), best)
+    places = [(one, location) for (_, _, location), one in found.items() if location]
     return sorted(places, key=lambda field: field[0].path == "/v1/users/login")
 
 
@@ -88,9 +88,9 @@ def test_there_are_200_unique_payloads() -> None:
 async def test_no_text_breaks_a_string_field(api: Served, is_long: bool, part: int) -> None:
     found = await fields(api)
     assert len(found) > 200
-    for number, (operation, place) in list(enumerate(found))[part::PARTS]:
+    for number, (operation, location) in list(enumerate(found))[part::PARTS]:
         for text in share(number, is_long):
-            content = json.dumps(put(operation.good, place, text)).encode()
+            content = json.dumps(put(operation.good, location, text)).encode()
             response = await send(api, operation.method, operation.path, content=content, headers=operation.headers)
             assert not response.content or response.headers["content-type"] == "application/json"
     await check_serves(api)

@@ -21,8 +21,8 @@ from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
-from tests.dying import dies_at
 from tests.manual_clock import ManualClock
+from tests.simulated_crashes import dies_at
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.client.errors import NetworkUnreached

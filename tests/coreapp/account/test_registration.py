@@ -13,7 +13,7 @@ from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, soon
 from tests.coreapp.test_with_the_network import NUMBER, LivePhone
-from tests.dying import dies_at
+from tests.simulated_crashes import dies_at
 from tidings.aio import crashpoints
 from tidings.storage.business import registrations, shards
 from tidings.storage.network import directory, prekeys

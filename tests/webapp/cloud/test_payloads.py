@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from tests.media_samples import PNG
-from tests.webapp import string_places
+from tests.webapp import string_locations
 from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, check_headers, error, recorded
 from tests.webapp.cloud.test_openapi import document, filled
 from tests.webapp.payloads import share
-from tests.webapp.string_places import Place, depth, put
+from tests.webapp.string_locations import StringLocation, depth, put
 from webapp.api.cloud import paths
 
 # Maximum seconds of CPU time per request.
@@ -176,13 +176,15 @@ PATHS: Sequence[tuple[str, str]] = (
 )
 
 
-def fields(described: Mapping[str, Any]) -> list[tuple[str, str, Any, Place]]:
+def fields(described: Mapping[str, Any]) -> list[tuple[str, str, Any, StringLocation]]:
     """Return method, path, good body and place of each string field. Those of good bodies are there for each type.
 
     described: the OpenAPI document
     """
     found = {
-        ("POST", path, good.get("type"), place): good for path, good in BODIES for place in string_places.in_body(good)
+        ("POST", path, good.get("type"), location): good
+        for path, good in BODIES
+        for location in string_locations.in_body(good)
     }
     for template, methods in described["paths"].items():
         for method, operation in methods.items():
@@ -190,10 +192,10 @@ def fields(described: Mapping[str, Any]) -> list[tuple[str, str, Any, Place]]:
             path = filled(template)
             goods = [good for of, good in BODIES if of == path] or [{}]
             models = described["components"]["schemas"]
-            for place in string_places.in_schema(content.get("application/json", {}).get("schema", {}), models):
-                best = max(goods, key=lambda good: depth(good, place))
-                found.setdefault((method.upper(), path, best.get("type"), place), best)
-    return [(method, path, good, place) for (method, path, _, place), good in found.items()]
+            for location in string_locations.in_schema(content.get("application/json", {}).get("schema", {}), models):
+                best = max(goods, key=lambda good: depth(good, location))
+                found.setdefault((method.upper(), path, best.get("type"), location), best)
+    return [(method, path, good, location) for (method, path, _, location), good in found.items()]
 
 
 def queries(described: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -214,10 +216,10 @@ def parts_of_paths(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for method, operation in methods.items():
             examples = {f"{{{one['name']}}}": one.get("example") for one in operation["parameters"]}
             parts = template.split("/")
-            for place, part in enumerate(parts):
+            for location, part in enumerate(parts):
                 if part in examples:
                     filled_in = [examples.get(other, other) for other in parts]
-                    path = "/".join([*filled_in[:place], "{}", *filled_in[place + 1 :]])
+                    path = "/".join([*filled_in[:location], "{}", *filled_in[location + 1 :]])
                     found.append((method.upper(), f"/v25.0{path}"))
     yield from dict.fromkeys(found)
 
@@ -249,9 +251,9 @@ async def check_serves(cloud: Cloud) -> None:
 async def test_no_text_breaks_a_string_field(cloud: Cloud, is_long: bool, part: int) -> None:
     found = fields(await document(cloud))
     assert len(found) > 250
-    for number, (method, path, good, place) in list(enumerate(found))[part::PARTS]:
+    for number, (method, path, good, location) in list(enumerate(found))[part::PARTS]:
         for text in share(number, is_long):
-            await send(cloud, method, path, json=put(good, place, text))
+            await send(cloud, method, path, json=put(good, location, text))
     await check_serves(cloud)
 
 

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.webapp import string_places
+from tests.webapp import string_locations
 from tests.webapp.conftest import Serve, Served
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.payloads import share
-from tests.webapp.string_places import put
+from tests.webapp.string_locations import put
 from tests.webapp.test_payloads import check_serves, send
 from tidings.wire import recipients
 
@@ -78,11 +78,11 @@ async def served(serve: Serve, coreapp: FakeCoreapp) -> AsyncIterator[Served]:
 
 
 async def test_no_text_breaks_a_string_field(served: Served, is_long: bool) -> None:
-    places = [(path, good, place) for path, good in BODIES for place in string_places.in_body(good)]
+    places = [(path, good, location) for path, good in BODIES for location in string_locations.in_body(good)]
     assert (await served.http.post(f"{RECIPIENT}/messages", json=MESSAGES[0])).status_code == 201
-    for number, (path, good, place) in enumerate(places):
+    for number, (path, good, location) in enumerate(places):
         for text in share(number, is_long):
-            await send(served, "POST", path, json=put(good, place, text))
+            await send(served, "POST", path, json=put(good, location, text))
             # 100 faults are the limit, and the next calls shall meet none.
             if path == "/tidings/faults":
                 await send(served, "DELETE", path)

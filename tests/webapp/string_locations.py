@@ -1,4 +1,4 @@
-"""Places of strings in JSON bodies: those of a body, and all that a JSON schema allows."""
+"""Locations of strings in JSON bodies: those of a body, and all that a JSON schema allows."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 # Names and, for an entry of a list, `ENTRY`.
-Place = tuple[str, ...]
+StringLocation = tuple[str, ...]
 ENTRY = "#"
 
 
-def in_body(value: Any) -> Iterator[Place]:
-    """Yield the places of all strings in a body."""
+def in_body(value: Any) -> Iterator[StringLocation]:
+    """Yield the locations of all strings in a body."""
     if isinstance(value, str):
         yield ()
     inside: Iterable[tuple[str, Any]] = value.items() if isinstance(value, dict) else ()
     if isinstance(value, list):
         inside = ((ENTRY, entry) for entry in value)
     for step, inner in inside:
-        for place in in_body(inner):
-            yield (step, *place)
+        for location in in_body(inner):
+            yield (step, *location)
 
 
-def in_schema(schema: Mapping[str, Any], models: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[Place]:
-    """Yield the places at which a schema allows a string. A model inside itself is left out.
+def in_schema(
+    schema: Mapping[str, Any], models: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[StringLocation]:
+    """Yield the locations at which a schema allows a string. A model inside itself is left out.
 
     models: schemas that `$ref` names
     above: names of the models that contain this schema
@@ -41,27 +43,27 @@ def in_schema(schema: Mapping[str, Any], models: Mapping[str, Any], above: tuple
     inside = dict(schema.get("properties", {}))
     inside |= {step: schema[word] for word, step in (("items", ENTRY), ("additionalProperties", "x")) if word in schema}
     for step, inner in inside.items():
-        for place in in_schema(inner, models, above) if isinstance(inner, dict) else ():
-            yield (step, *place)
+        for location in in_schema(inner, models, above) if isinstance(inner, dict) else ():
+            yield (step, *location)
 
 
-def depth(value: Any, place: Place) -> int:
-    """Return how many steps of a place a value has."""
-    if not place:
+def depth(value: Any, location: StringLocation) -> int:
+    """Return how many steps of a location a value has."""
+    if not location:
         return 0
-    if place[0] == ENTRY:
-        return max((1 + depth(entry, place[1:]) for entry in value), default=0) if isinstance(value, list) else 0
-    return 1 + depth(value[place[0]], place[1:]) if isinstance(value, dict) and place[0] in value else 0
+    if location[0] == ENTRY:
+        return max((1 + depth(entry, location[1:]) for entry in value), default=0) if isinstance(value, list) else 0
+    return 1 + depth(value[location[0]], location[1:]) if isinstance(value, dict) and location[0] in value else 0
 
 
-def put(value: Any, place: Place, text: str) -> Any:
-    """Return a copy of a body with a text at a place. Of a list, the entry that has most of the place is changed.
+def put(value: Any, location: StringLocation, text: str) -> Any:
+    """Return a copy of a body with a text at a location. Of a list, the entry that has most of the location is changed.
 
     Objects and lists that are missing are created.
     """
-    if not place:
+    if not location:
         return text
-    step, rest = place[0], place[1:]
+    step, rest = location[0], location[1:]
     if step == ENTRY:
         entries = list(value) if isinstance(value, list) and value else [None]
         index = max(range(len(entries)), key=lambda n: depth(entries[n], rest))

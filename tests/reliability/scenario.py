@@ -19,7 +19,7 @@ FILE = Path(__file__).parents[2] / "build" / "reliability" / "figures.jsonl"
 RATE = 40.0
 
 
-async def play(
+async def run_scenario(
     directory: Path,
     phases: Sequence[tuple[str, float, Disruption]],
     *,
