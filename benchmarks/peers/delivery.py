@@ -165,12 +165,12 @@ async def measure(path: DeliveryPath, seconds: float, directory: Path) -> Run:
         _driver(path, server, DEVICES, directory) as driver,
     ):
         pids = {**server.pids, CLIENTS: driver.pid}
-        reconcile(path, await driver.order(do="most", seconds=1.0, window=WINDOW, size=SIZE))
+        reconcile(path, await driver.request(do="most", seconds=1.0, window=WINDOW, size=SIZE))
         async with TreeSampler(pids) as steadily:
-            steady = await driver.order(do="rate", seconds=seconds, rate=RATE, size=SIZE)
+            steady = await driver.request(do="rate", seconds=seconds, rate=RATE, size=SIZE)
         reconcile(path, steady)
         async with TreeSampler(pids) as watched:
-            most = await driver.order(do="most", seconds=seconds, window=WINDOW, size=SIZE)
+            most = await driver.request(do="most", seconds=seconds, window=WINDOW, size=SIZE)
         reconcile(path, most)
     latencies = {"at 1,000/s, to the device": Summary(**steady["device_ms"])}
     if path.acks:
@@ -213,11 +213,13 @@ async def measure_table(path: DeliveryPath, directory: Path, samples: int) -> Ru
             _serve(path, clients, here) as server,
             _driver(path, server, clients, here) as driver,
         ):
-            await driver.order(do="table", size=TABLE_SIZES[0], messages=100, clients=clients, samples=2)
+            await driver.request(do="table", size=TABLE_SIZES[0], messages=100, clients=clients, samples=2)
             async with TreeSampler({**server.pids, CLIENTS: driver.pid}) as watched:
                 for size, messages in itertools.product(TABLE_SIZES, TABLE_MESSAGES):
                     count = min(samples, SAMPLES_OF_MANY) if messages * clients > 10_000 else samples
-                    found = await driver.order(do="table", size=size, messages=messages, clients=clients, samples=count)
+                    found = await driver.request(
+                        do="table", size=size, messages=messages, clients=clients, samples=count
+                    )
                     if found["faults"]:
                         raise RunFailed(f"{path.name}: {found}")
                     cells[f"{clients}/{size}/{messages}"] = found["mean_ms"]

@@ -165,8 +165,8 @@ async def _run_apart(queue: Queue, store: stores.Store, seconds: float, director
     ):
 
         async def load_for(duration: float) -> tuple[dict[str, Any], dict[str, Any]]:
-            enqueued = await clients.order(seconds=duration, clients=CLIENTS, record=str(records[load.ENQUEUE]))
-            worked = await workers.order(expect=enqueued["jobs"], record=str(records[load.WORK]))
+            enqueued = await clients.request(seconds=duration, clients=CLIENTS, record=str(records[load.ENQUEUE]))
+            worked = await workers.request(expect=enqueued["jobs"], record=str(records[load.WORK]))
             return enqueued, worked
 
         await load_for(WARM_UP_SECONDS)
@@ -227,13 +227,13 @@ async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Pat
     part = "jobs" if sink is None else "webhooks"
     name = f"{part}-{queue.name}"
     async with Program(name, queue.command(store.url, sink.url if sink else ""), directory) as program:
-        reconcile(name, await program.order(seconds=WARM_UP_SECONDS, clients=CLIENTS))
+        reconcile(name, await program.request(seconds=WARM_UP_SECONDS, clients=CLIENTS))
         pids = {"store": store.pid, "clients+workers": program.pid}
         if sink is not None:
             await sink.take()
             pids["webhook"] = sink.pid
         async with TreeSampler(pids) as watched:
-            found = await program.order(seconds=seconds, clients=CLIENTS)
+            found = await program.request(seconds=seconds, clients=CLIENTS)
         reconcile(name, found)
         if sink is not None:
             counts = await sink.counts()

@@ -18,7 +18,7 @@ JOB_BYTES = 200  # bytes of a job's body
 BOTH, ENQUEUE, WORK = "both", "enqueue", "work"
 PATIENCE = 60.0  # seconds until all enqueued jobs must have been worked
 
-Order = Mapping[str, Any]
+Request = Mapping[str, Any]
 Enqueue = Callable[[int, str], Awaitable[object]]
 Left = Callable[[], Awaitable[int]]
 
@@ -59,9 +59,9 @@ def is_worker() -> bool:
 class JobRun:
     """Clients that enqueue one job after the other, each durable before the next, and workers that record them.
 
-    Clients and workers can be in two processes: then an order of the clients' process only enqueues, and one of the
+    Clients and workers can be in two processes: then a request of the clients' process only enqueues, and one of the
     workers' process, with the number of jobs to `expect`, only waits for them. Both write pairs of job number and Unix
-    nanoseconds into the file `record` of the order, as 64-bit integers in the machine's byte order.
+    nanoseconds into the file `record` of the request, as 64-bit integers in the machine's byte order.
     """
 
     role: str = dataclasses.field(default_factory=role)
@@ -90,19 +90,19 @@ class JobRun:
             self.began[number] = 0.0
             self.done.append(now)
 
-    async def drive(self, order: Order, enqueue: Enqueue, left: Left) -> dict[str, Any]:
-        """Enqueue for the ordered time, then wait until all jobs are worked and the store is empty.
+    async def drive(self, request: Request, enqueue: Enqueue, left: Left) -> dict[str, Any]:
+        """Enqueue for the requested time, then wait until all jobs are worked and the store is empty.
 
         Raises `Unfinished` and whatever `enqueue` and `left` raise.
         """
         if self.role == WORK:
-            return await self._collect(order, left)
+            return await self._collect(request, left)
         body, took = "x" * JOB_BYTES, list[float]()
         record = array.array("q")
         started = time.perf_counter()
 
         async def client() -> None:
-            while time.perf_counter() < started + order["seconds"]:
+            while time.perf_counter() < started + request["seconds"]:
                 self._next += 1
                 number, began = self._next, time.perf_counter()
                 self.began[number] = began
@@ -110,10 +110,10 @@ class JobRun:
                 await enqueue(number, body)
                 took.append(time.perf_counter() - began)
 
-        await asyncio.gather(*(client() for _ in range(order["clients"])))
+        await asyncio.gather(*(client() for _ in range(request["clients"])))
         if self.role == ENQUEUE:
             self.began = {}
-            _write(order["record"], record)
+            _write(request["record"], record)
             return {"jobs": len(took), "enqueue_ms": summarise(took)}
         remaining = await self._drain(len(took), left)
         figures = {
@@ -130,10 +130,10 @@ class JobRun:
         self.began, self.waits, self.done, self.repeated, self.unknown = {}, [], [], 0, 0
         return figures
 
-    async def _collect(self, order: Order, left: Left) -> dict[str, Any]:
+    async def _collect(self, request: Request, left: Left) -> dict[str, Any]:
         """Wait until the expected jobs are worked and the store is empty. Raises `Unfinished`."""
-        remaining = await self._drain(order["expect"], left)
-        _write(order["record"], array.array("q", [each for pair in self.arrived.items() for each in pair]))
+        remaining = await self._drain(request["expect"], left)
+        _write(request["record"], array.array("q", [each for pair in self.arrived.items() for each in pair]))
         figures = {"worked": len(self.arrived), "repeated": self.repeated, "left": remaining}
         self.arrived, self.repeated = {}, 0
         return figures
@@ -157,8 +157,8 @@ def _write(path: str, record: array.array[int]) -> None:
         record.tofile(file)
 
 
-async def obey(carry_out: Callable[[Order], Awaitable[Mapping[str, Any]]]) -> None:
-    """Report readiness, then carry out orders, one JSON object per line, until standard input ends."""
+async def serve_requests(carry_out: Callable[[Request], Awaitable[Mapping[str, Any]]]) -> None:
+    """Report readiness, then carry out requests, one JSON object per line, until standard input ends."""
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(0, "rb", closefd=False))

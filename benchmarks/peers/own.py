@@ -1,4 +1,4 @@
-"""Tidings' own queues alone, in processes that obey the same orders as the peers: jobs, or callbacks.
+"""Tidings' own queues alone, in processes that carry out the same requests as the peers: jobs, or callbacks.
 
 A job is a row that is committed before its client continues. It is passed to a worker from memory as soon as it is on
 disk, and deleted with the next commit after the work. `coreapp` treats a message in the same way, but for the message
@@ -129,7 +129,7 @@ async def run_clients() -> None:
     async def left() -> int:
         return 0
 
-    await load.obey(lambda order: run.drive(order, enqueue, left))
+    await load.serve_requests(lambda request: run.drive(request, enqueue, left))
     to_owner.close("the clients have ended")
 
 
@@ -157,7 +157,7 @@ async def run_jobs(database: Database) -> None:
     server = None
     if load.role() == load.WORK:
         server = await connection.listen(*_link_address(), Enqueue, lambda: OwnerLink(enqueue))
-    await load.obey(lambda order: run.drive(order, enqueue, left))
+    await load.serve_requests(lambda request: run.drive(request, enqueue, left))
     if server is not None:
         server.close()
     for worker in workers:
@@ -204,7 +204,7 @@ async def run_webhooks(database: Database, url: str) -> None:
     async def left() -> int:
         return await database.query(lambda connection: callbacks.count_pending(connection, 0))
 
-    await load.obey(lambda order: run.drive(order, enqueue, left))
+    await load.serve_requests(lambda request: run.drive(request, enqueue, left))
     stop.set()
     await delivering
     await queue.close()

@@ -1,4 +1,4 @@
-"""Program that obeys orders on its standard input, and the CPU and memory of a set of processes."""
+"""Program that carries out requests from its standard input, and the CPU and memory of a set of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.rig.sampler import Sampler, Samples
 from harness.processes import ProcessEnded
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS, ORDER_SECONDS, STOP_SECONDS = 60.0, 240.0, 10.0
+START_SECONDS, REQUEST_SECONDS, STOP_SECONDS = 60.0, 240.0, 10.0
 LIMIT = 1024 * 1024  # bytes of a response, which is one line
 
 
@@ -55,11 +55,11 @@ class Program:
             raise
         return self
 
-    async def order(self, **what: Any) -> dict[str, Any]:
-        """Send an order; return the response. Raises `ProcessEnded` and `TimeoutError`."""
+    async def request(self, **what: Any) -> dict[str, Any]:
+        """Send a request and return the response. Raises `ProcessEnded` and `TimeoutError`."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
-        return await self._read(ORDER_SECONDS)
+        return await self._read(REQUEST_SECONDS)
 
     async def _read(self, seconds: float) -> dict[str, Any]:
         assert self._process.stdout is not None

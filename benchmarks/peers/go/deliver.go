@@ -154,7 +154,7 @@ type delivery struct {
 	body    []byte
 }
 
-// runDeliver drives one protocol: orders "rate", "most" and "table".
+// runDeliver drives one protocol: requests "rate", "most" and "table".
 func runDeliver(arguments []string) error {
 	flags := flag.NewFlagSet("deliver", flag.ContinueOnError)
 	protocol := flags.String("protocol", "", "which")
@@ -187,7 +187,7 @@ func runDeliver(arguments []string) error {
 	}
 	defer link.Close()
 	run := &delivery{crowd: crowd, link: link, devices: options.devices}
-	return obey(func(given order) (any, error) {
+	return serveRequests(func(given request) (any, error) {
 		run.body = make([]byte, given.Size)
 		for index := range run.body {
 			run.body[index] = 'x'
@@ -200,7 +200,7 @@ func runDeliver(arguments []string) error {
 		case "table":
 			return run.table(given)
 		}
-		return nil, errors.New("no such order")
+		return nil, errors.New("no such request")
 	})
 }
 
@@ -214,7 +214,7 @@ func (run *delivery) send(device, number int) error {
 }
 
 // steady sends at a rate, each message on its own, to the devices in turn.
-func (run *delivery) steady(given order) (any, error) {
+func (run *delivery) steady(given request) (any, error) {
 	messages := int(float64(given.Rate) * given.Seconds)
 	run.crowd.reset(messages)
 	started := time.Now()
@@ -234,7 +234,7 @@ func (run *delivery) steady(given order) (any, error) {
 }
 
 // most sends as fast as it goes with so many messages under way.
-func (run *delivery) most(given order) (any, error) {
+func (run *delivery) most(given request) (any, error) {
 	run.crowd.reset(1 + int(given.Seconds*200_000))
 	started := time.Now()
 	until := started.Add(time.Duration(given.Seconds * float64(time.Second)))
@@ -293,7 +293,7 @@ func (run *delivery) finish(messages int, started time.Time) (any, error) {
 
 // table sends so many messages to each of the first devices at the same time, and says how long it took until a device
 // had all of its own acknowledged: the mean over devices and samples, in milliseconds.
-func (run *delivery) table(given order) (any, error) {
+func (run *delivery) table(given request) (any, error) {
 	var sum time.Duration
 	started := time.Now()
 	for range given.Samples {

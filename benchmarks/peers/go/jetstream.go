@@ -78,7 +78,7 @@ func runJetStream(arguments []string) error {
 		}
 		defer consuming.Stop()
 	}
-	return obey(func(given order) (any, error) {
+	return serveRequests(func(given request) (any, error) {
 		return run.drive(ctx, given, func(ctx context.Context, number int, body string) error {
 			data, err := json.Marshal(riverJob{number, body})
 			if err != nil {

@@ -91,7 +91,7 @@ func (run *jobRun) work(number int) {
 
 // drive enqueues for so many seconds, waits until all has been worked, and until the store holds nothing of it.
 func (run *jobRun) drive(
-	ctx context.Context, given order, enqueue func(context.Context, int, string) error, left func(context.Context) (int, error),
+	ctx context.Context, given request, enqueue func(context.Context, int, string) error, left func(context.Context) (int, error),
 ) (any, error) {
 	if role() == workRole {
 		return run.collect(ctx, given, left)
@@ -159,7 +159,7 @@ func (run *jobRun) drive(
 
 // collect waits in the workers' process until the expected jobs are worked and the store holds nothing of them.
 func (run *jobRun) collect(
-	ctx context.Context, given order, left func(context.Context) (int, error),
+	ctx context.Context, given request, left func(context.Context) (int, error),
 ) (*apartFigures, error) {
 	remaining, err := run.drain(ctx, given.Expect, left)
 	if err != nil {

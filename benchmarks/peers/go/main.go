@@ -1,5 +1,5 @@
 // Peers drives what others have written on the work that Tidings does: see ../README.md. Each command is a process of
-// its own; it reads orders from standard input, a JSON object a line, answers each with one, and ends with its input.
+// its own; it reads requests from standard input, a JSON object a line, responds to each with one, and ends with its input.
 package main
 
 import (
@@ -30,8 +30,8 @@ func main() {
 	}
 }
 
-// An order of the driver: what to do, and for how long.
-type order struct {
+// A request of the driver: what to do, and for how long.
+type request struct {
 	Do       string  `json:"do"`
 	Seconds  float64 `json:"seconds"`
 	Clients  int     `json:"clients"`
@@ -44,15 +44,15 @@ type order struct {
 	Record   string  `json:"record"`
 }
 
-// obey says that this process is ready, then carries out orders until standard input ends.
-func obey(carryOut func(order) (any, error)) error {
+// serveRequests reports that this process is ready, then carries out requests until standard input ends.
+func serveRequests(carryOut func(request) (any, error)) error {
 	say := json.NewEncoder(os.Stdout)
 	if err := say.Encode(map[string]bool{"ready": true}); err != nil {
 		return err
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		var given order
+		var given request
 		if err := json.Unmarshal(lines.Bytes(), &given); err != nil {
 			return err
 		}
@@ -69,5 +69,5 @@ func obey(carryOut func(order) (any, error)) error {
 
 // waitForEnd is for servers: it returns when standard input ends.
 func waitForEnd() error {
-	return obey(func(order) (any, error) { return nil, fmt.Errorf("a server takes no orders") })
+	return serveRequests(func(request) (any, error) { return nil, fmt.Errorf("a server accepts no requests") })
 }

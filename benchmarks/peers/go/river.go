@@ -87,7 +87,7 @@ func runRiver(arguments []string) error {
 		}
 		defer func() { _ = client.StopAndCancel(ctx) }()
 	}
-	return obey(func(given order) (any, error) {
+	return serveRequests(func(given request) (any, error) {
 		return run.drive(ctx, given, func(ctx context.Context, number int, body string) error {
 			_, err := client.Insert(ctx, riverJob{number, body}, nil)
 			return err

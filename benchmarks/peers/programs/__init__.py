@@ -1,1 +1,1 @@
-"""Job queues of other projects, each a process that obeys orders. Run by the Python in build/peers, never imported."""
+"""Job queues of other projects, each a process that carries out requests. The Python in build/peers runs them."""

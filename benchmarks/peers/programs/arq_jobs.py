@@ -42,7 +42,7 @@ async def main() -> None:
     async def left() -> int:
         return int(await pool.zcard(default_queue_name))
 
-    await load.obey(lambda order: run.drive(order, enqueue, left))
+    await load.serve_requests(lambda request: run.drive(request, enqueue, left))
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 

@@ -44,7 +44,7 @@ async def main() -> None:
             row = await connector.execute_query_one_async("SELECT count(*) AS left FROM procrastinate_jobs")
             return int(row["left"])
 
-        await load.obey(lambda order: run.drive(order, enqueue, left))
+        await load.serve_requests(lambda request: run.drive(request, enqueue, left))
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 

@@ -32,7 +32,7 @@ async def main() -> None:
     async def left() -> int:
         return int(await queue.count("incomplete"))
 
-    await load.obey(lambda order: run.drive(order, enqueue, left))
+    await load.serve_requests(lambda request: run.drive(request, enqueue, left))
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 
