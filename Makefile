@@ -14,7 +14,7 @@ LOCKED := requirements.lock requirements-s3.lock requirements-dev.lock requireme
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
           tests/system/test_idempotency_keys.py::test_each_key_creates_one_message_despite_crashes \
           tests/handset/test_group_terminal.py::test_robots_killed_in_an_active_group_show_each_message_once \
-          tests/system/test_cloud_upstream.py::test_a_wire_that_is_cut_sends_nothing_twice_or_loses_nothing
+          tests/system/test_cloud_upstream.py::test_a_cut_connection_sends_nothing_twice_or_loses_nothing_as_configured
 
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \

@@ -43,7 +43,7 @@ def test_a_key_that_holds_nothing_has_room_for_one_item_of_any_size() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 900)), max_size=60))
-def test_what_was_added_and_removed_again_leaves_nothing(added: list[tuple[str, int]]) -> None:
+def test_removed_items_leave_no_entry(added: list[tuple[str, int]]) -> None:
     held, quota, kept = QuotaUsage[str](), Quota(limit=4000, each=500), []
     for key, size in added:
         if held.has_room(quota, key, size):

@@ -49,7 +49,7 @@ class Runs:
         return 0.01
 
 
-async def test_it_runs_at_once_and_after_each_kick() -> None:
+async def test_the_function_runs_at_once_and_after_each_wake_up() -> None:
     runs = Runs()
     await runs.reach(1)
     await asyncio.sleep(0.05)

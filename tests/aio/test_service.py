@@ -104,7 +104,7 @@ async def test_cancelling_the_runner_stops_every_service() -> None:
     assert journal[-2:] == ["b stops", "a stops"]
 
 
-async def test_a_kick_before_the_wait_is_kept_and_consumed_by_it() -> None:
+async def test_a_wake_up_before_the_wait_is_kept_and_consumed_by_it() -> None:
     wakeup = Wakeup()
     wakeup.wake()
     wakeup.wake()
@@ -112,7 +112,7 @@ async def test_a_kick_before_the_wait_is_kept_and_consumed_by_it() -> None:
     assert not await wakeup.wait(timeout=0.001)
 
 
-async def test_a_kick_ends_the_wait() -> None:
+async def test_a_wake_up_ends_the_wait() -> None:
     wakeup = Wakeup()
     waiting = asyncio.create_task(wakeup.wait())
     await asyncio.wait([waiting], timeout=0.001)

@@ -83,7 +83,7 @@ def test_a_rate_keeps_its_state_in_one_number_of_any_unit() -> None:
     assert rate.consume(full_at, now, -1) == 1_100
 
 
-def test_a_rate_gives_credit_and_tells_when_it_is_paid_back() -> None:
+def test_a_rate_grants_credit_and_states_the_time_until_it_is_repaid() -> None:
     rate = RateLimit(interval=0.5, burst=2.0)
     full_at = rate.consume(0.0, 10.0, 5.0)
     assert rate.wait(full_at, 10.0, 0.0) == 1.5

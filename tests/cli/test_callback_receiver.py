@@ -19,7 +19,7 @@ from cli.commands import listen
 from cli.guard import CommandFailure
 
 
-async def test_posted_bodies_are_shown_and_answered_on_any_path() -> None:
+async def test_posted_bodies_are_shown_and_acknowledged_on_any_path() -> None:
     shown: list[bytes] = []
     async with (
         receiving("127.0.0.1", 0, shown.append) as (host, port),

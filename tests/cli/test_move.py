@@ -202,7 +202,7 @@ def test_a_webhook_that_would_be_refused_is_named_without_its_path(tmp_path: Pat
     assert line(None) == "unused   webhooks.url: it is not set"
 
 
-def test_other_responses_of_the_old_api_have_a_result(tmp_path: Path) -> None:
+def test_other_responses_of_the_old_api_are_reported_as_taken_over_or_not(tmp_path: Path) -> None:
     provider = {"name": "files", "type": "www", "config": {"bearer": "hidden"}}
     settings = {
         "application": {"media": {"providers": [provider, {**provider, "name": "a/b"}, 5]}},

@@ -74,7 +74,7 @@ def test_a_number_is_switched_shown_and_switched_back(graph: Graph, data: dict[s
     assert rows(tmp_path) == []
 
 
-def test_what_is_not_given_stays(graph: Graph, data: dict[str, str], tmp_path: Path) -> None:
+def test_omitted_options_keep_their_stored_values(graph: Graph, data: dict[str, str], tmp_path: Path) -> None:
     before = switch(graph, **data).stdout
     secret = tmp_path / "token"
     secret.write_text("NEW\n")
@@ -117,7 +117,7 @@ def test_wrong_ids_and_secrets_are_reported_and_nothing_is_stored(
     assert rows(tmp_path) == [(NUMBER, P, W, 80)]
 
 
-def test_what_does_not_keep_messages_from_being_sent_is_a_warning(
+def test_a_problem_that_does_not_prevent_sending_is_a_warning(
     graph: Graph, data: dict[str, str], tmp_path: Path
 ) -> None:
     graph.responses[P] = (200, {"id": P, "status": "FLAGGED"})

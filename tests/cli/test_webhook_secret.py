@@ -94,7 +94,7 @@ class LostResponseOnce(Database):
             raise ConnectionError("lost after the commit")
 
 
-async def test_a_rotation_whose_commit_got_no_answer_succeeds(tmp_path: Path) -> None:
+async def test_a_rotation_whose_commit_got_no_response_succeeds(tmp_path: Path) -> None:
     await migrated.create_sqlite(tmp_path / "business.db", "business")
     database = LostResponseOnce(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
     kept = WebhookSecrets("15550000000", FIRST, SecretSealer(bytes(32)))

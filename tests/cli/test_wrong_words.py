@@ -67,7 +67,9 @@ def test_top_names_an_invalid_address() -> None:
         ("queue", "purge", "--since", "999999d", "--yes"),
     ],
 )
-async def test_an_event_or_time_out_of_range_is_no_defect(tmp_path: Path, words: tuple[str, ...]) -> None:
+async def test_an_event_or_time_out_of_range_is_not_reported_as_a_defect(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     await migrated.create_sqlite(tmp_path / "business.db", "business")
     done = await asyncio.to_thread(run, *words, TIDINGS_DATA_DIR=str(tmp_path), TIDINGS_BUSINESS_NUMBER="15559990000")
     assert DEFECT not in done.stderr, done.stderr

@@ -38,7 +38,7 @@ def found(*directories: Path) -> list[Item]:
         return list(items)
 
 
-def test_the_item_of_a_killed_process_is_found_once_and_nothing_without_one(tmp_path: Path) -> None:
+def test_the_item_that_a_killed_process_handled_is_found_once(tmp_path: Path) -> None:
     die(tmp_path, "e-1")
     die(tmp_path, "")
     assert found(tmp_path, tmp_path / "missing") == [Item("delivery", "e-1")]

@@ -71,7 +71,7 @@ async def test_a_head_timeout_closes_the_connection(begun: bytes) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"b", b"bc", b"bc\r\n"], ids=["some", "all", "more"])
-async def test_the_rest_of_an_early_answered_request_does_not_keep_the_connection_open(rest: bytes) -> None:
+async def test_the_rest_of_a_request_with_an_early_response_does_not_keep_the_connection_open(rest: bytes) -> None:
     async with serve(keep_alive=1) as server, connected(server) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
         assert await read_response(reader) == (200, b"")
@@ -307,7 +307,7 @@ async def test_behind_a_refused_request_nothing_is_served(server: Server) -> Non
     assert server.served == 0
 
 
-async def test_a_body_that_is_no_chunk_is_refused_once_and_the_application_sees_the_end(server: Server) -> None:
+async def test_an_invalid_chunk_is_refused_once_and_the_application_is_notified(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(CHUNKED % b"/read" + b"2\r\nab\r\n")
         assert await server.received.get() == b"ab"
@@ -318,7 +318,7 @@ async def test_a_body_that_is_no_chunk_is_refused_once_and_the_application_sees_
     await polling.until(lambda: not server.server_state.tasks)
 
 
-async def test_requests_behind_one_that_asks_to_close_get_no_response(server: Server) -> None:
+async def test_requests_behind_one_with_connection_close_get_no_response(server: Server) -> None:
     closing = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
     received = (await read_all(server, closing + b"GET / HTTP/1.1\r\n\r\n")).lower()
     assert received.count(b"http/1.1 200") == 1
@@ -354,7 +354,7 @@ async def test_a_body_of_unknown_length_is_chunked_and_the_connection_stays(serv
     ],
     ids=["nothing", "a head", "no head", "a value with a line break", "a name with a line break", "a long body"],
 )
-async def test_an_application_that_fails_before_a_part_is_written_is_answered_with_500(
+async def test_an_application_that_fails_before_writing_gets_500(
     server: Server, messages: list[dict[str, object]], caplog: pytest.LogCaptureFixture
 ) -> None:
     server.apps["/wrong"] = app_of(*messages)

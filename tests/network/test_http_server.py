@@ -202,7 +202,7 @@ def handshake(method: str = "GET", **changes: str) -> bytes:
     return f"{method} /connect HTTP/1.1\r\n{''.join(f'{n}: {v}' + chr(13) + chr(10) for n, v in lines)}\r\n".encode()
 
 
-async def test_the_response_to_a_handshake_is_the_one_of_rfc_6455_and_a_ping_behind_the_request_is_answered() -> None:
+async def test_a_handshake_gets_the_response_of_rfc_6455_and_a_ping_behind_it_a_pong() -> None:
     async with serve() as address, connected(address) as (reader, writer):
         # A masked ping with the payload "hi", in the same segment.
         writer.write(handshake() + b"\x89\x82\0\0\0\0hi")

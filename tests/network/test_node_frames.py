@@ -124,7 +124,7 @@ def test_a_forwarded_envelope_is_not_changed_and_only_its_node_can_settle_it() -
     assert not forwards.is_waiting(n, OTHER)
 
 
-def test_a_part_of_stored_group_messages_fits_into_a_packet() -> None:
+def test_a_part_of_stored_group_messages_fits_into_a_batch() -> None:
     rows = [
         Envelope(
             n,

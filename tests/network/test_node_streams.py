@@ -148,7 +148,7 @@ async def test_group_messages_do_not_overtake_unannounced_envelopes_of_a_former_
     await arrive(bob, "stored", "later")
 
 
-async def test_an_unanswered_envelope_precedes_later_ones_sent_to_another_node(
+async def test_an_envelope_without_a_response_precedes_later_ones_sent_to_another_node(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver, came = Exchange._deliver, asyncio.Event()
@@ -173,7 +173,7 @@ async def test_an_unanswered_envelope_precedes_later_ones_sent_to_another_node(
         await alice.accepted(2)
 
 
-async def test_an_unanswered_envelope_precedes_later_stored_ones(
+async def test_an_envelope_without_a_response_precedes_later_stored_ones(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver, came = Exchange._deliver, asyncio.Event()

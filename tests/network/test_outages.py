@@ -47,7 +47,7 @@ async def test_live_delivery_continues_during_a_database_outage_and_the_rest_wai
     assert ids(await carol.deliveries(2)) == [f"hello-{CAROL}", "waiting"]
 
 
-async def test_a_login_during_an_outage_is_answered_after_it(killable_network: tuple[Network, MariaDB]) -> None:
+async def test_a_login_during_an_outage_gets_its_response_afterwards(killable_network: tuple[Network, MariaDB]) -> None:
     network, server = killable_network
     await network.start(embedded=True)
     await network.register(ALICE, BOB)

@@ -93,7 +93,7 @@ def test_a_rate_of_zero_disables_the_rate_limit() -> None:
     share=st.integers(1, 30),
     burst=st.integers(1, 20),
 )
-def test_the_short_way_and_the_long_way_admit_the_same_envelopes(
+def test_the_fast_path_and_the_slow_path_admit_the_same_envelopes(
     sent: list[tuple[str, int, float]], share: int, burst: int
 ) -> None:
     quotas = Quotas(mailbox=40, share=share, mailbox_bytes=900, share_bytes=500, pair_rate=8, pair_burst=burst)

@@ -96,7 +96,7 @@ def test_a_protocol_violation_is_detected_as_early_as_possible(data: bytes, code
     ],
     ids=["nothing", "normal", "away", "its own", "half a code", "never sent", "too low", "too high", "not UTF-8"],
 )
-def test_a_close_frame_is_answered_with_its_code_or_an_error_code(payload: bytes, code: int) -> None:
+def test_a_close_frame_is_returned_with_its_code_or_an_error_code(payload: bytes, code: int) -> None:
     assert websocket_frames.response_to_closing(payload) == code
 
 
@@ -203,7 +203,9 @@ async def test_a_peer_that_keeps_sending_after_a_close_frame_is_cut_off() -> Non
 
 
 @pytest.mark.parametrize("who", ["we", "peer"])
-async def test_a_peer_that_does_not_answer_a_close_frame_is_cut_off(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+async def test_a_peer_that_does_not_return_a_close_frame_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
     monkeypatch.setattr(websocket_connection, "CLOSE_GRACE", 0.01)
     made, line = connected(Closer())
     if who == "we":
@@ -286,7 +288,7 @@ async def test_a_websocket_that_violates_the_protocol_is_closed_with_the_matchin
 
 
 @one_pair
-async def test_fragments_around_a_ping_form_one_message_and_the_ping_is_answered(network: Network) -> None:
+async def test_fragments_around_a_ping_form_one_message_and_the_ping_gets_a_pong(network: Network) -> None:
     await network.start()
     socket = await open_socket(network)
     parts = [masked(websocket_frames.TEXT, PING[:3], fin=False), masked(websocket_frames.PING, b"are you there")]

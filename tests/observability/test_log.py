@@ -153,7 +153,7 @@ def test_neither_many_different_errors_nor_many_events_pass_the_limit() -> None:
     assert len(written) <= 90 + 500 + 10
 
 
-def test_what_was_suppressed_last_is_reported_at_the_end_and_by_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_suppressed_lines_are_reported_at_the_end_and_by_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     handler, written = limited(Clock())
     for _ in range(12):
         handler.handle(failure("x"))

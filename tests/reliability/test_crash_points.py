@@ -274,7 +274,7 @@ async def test_installation_keys_are_rotated_after_20_deaths(point: str, install
     record(point, "tidings keys rotate", deaths)
 
 
-async def test_uploads_that_were_answered_are_there_after_20_deaths(installation: Installation) -> None:
+async def test_acknowledged_uploads_exist_after_20_deaths(installation: Installation) -> None:
     await installation.start()
     business = await installation.business()
     webapp = installation.processes["webapp"]

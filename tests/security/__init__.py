@@ -2,7 +2,7 @@ r"""Attacks on real processes, each with its figure. `make test-security` runs t
 
 How to write one, in `test_<part>.py`:
 
-    async def test_unread_answers_cost_a_bounded_amount_of_memory(target: Target, attack: Attack, form: Form) -> None:
+    async def test_unread_responses_use_a_bounded_amount_of_memory(target: Target, attack: Attack, form: Form) -> None:
         async with attack("unread responses", on="webapp", others=("webapp", "messages")) as strike:
             for _ in range(form.pick(short=20, long=60)):
                 _, writer = await target.dial("webapp", target.unknown_address())

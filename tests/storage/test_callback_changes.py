@@ -83,5 +83,5 @@ async def test_changes_of_one_number_are_listed_and_deleted(database_factory: Da
         ({"silence_ms": 10**6, "is_stopped": True}, "lost"),
     ],
 )
-def test_the_state_follows_from_the_row(changes: dict[str, Any], state: str) -> None:
+def test_the_state_of_a_callback_is_derived_from_its_row(changes: dict[str, Any], state: str) -> None:
     assert str(dataclasses.replace(BEGUN, **changes).state) == state

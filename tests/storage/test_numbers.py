@@ -142,7 +142,7 @@ async def test_a_change_of_the_shards_of_one_number_leaves_the_others_alone(data
             await shards.fence(connection, given_up)
 
 
-async def test_registering_a_number_anew_expels_only_owners_of_its_own_shards(database: Database) -> None:
+async def test_registering_a_number_again_expels_only_owners_of_its_own_shards(database: Database) -> None:
     await add(database)
     of_first, own, other = await claim(database, 1), await claim(database, 32), await claim(database, 33)
     async with database.transaction() as connection:

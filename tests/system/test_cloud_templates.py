@@ -89,7 +89,7 @@ async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(
         await pair.run("template", "pause", "two")
 
 
-async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(proxied: tuple[CloudPair, Proxy]) -> None:
+async def test_while_the_cloud_api_hangs_a_call_gets_503_within_9_seconds(proxied: tuple[CloudPair, Proxy]) -> None:
     pair, proxy = proxied
     business = await pair.a.business()
     others = (await listed(business, PATH, "templates")).keys()

@@ -108,7 +108,7 @@ async def test_messages_of_other_types_arrive(pair: CloudPair, webhook: tuple[We
         assert message["reaction"]["message_id"] == message_id
 
 
-async def test_a_user_without_a_visible_number_is_answered_at_the_number_that_stands_for_them(
+async def test_a_user_without_a_visible_number_gets_a_reply_at_the_stand_in_number(
     tmp_path: Path, webhook: tuple[Webhook, str]
 ) -> None:
     received, url = webhook
@@ -161,7 +161,7 @@ async def test_the_command_shows_the_upstream(pair: CloudPair) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["fail", "resend"])
-async def test_a_wire_that_is_cut_sends_nothing_twice_or_loses_nothing(
+async def test_a_cut_connection_sends_nothing_twice_or_loses_nothing_as_configured(
     tmp_path: Path, webhook: tuple[Webhook, str], outcome: str
 ) -> None:
     received, url = webhook

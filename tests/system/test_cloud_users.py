@@ -14,7 +14,7 @@ pytestmark = pytest.mark.whole_system
 NAMED = "15550370007"
 
 
-async def test_a_user_without_a_visible_number_is_answered_by_the_id(tmp_path: Path) -> None:
+async def test_a_user_without_a_visible_number_gets_a_reply_by_the_id(tmp_path: Path) -> None:
     variables = {
         "TIDINGS_ROBOTS_PER_KIND": "1",
         "TIDINGS_CLOUD_API": "1",

@@ -140,7 +140,7 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
     assert len(receiver.refused) == len(receiver.values)
 
 
-async def test_the_url_of_a_file_leads_to_it_and_a_blocked_user_is_not_heard(installation: Installation) -> None:
+async def test_the_url_of_a_file_serves_it_and_a_blocked_user_reaches_no_webhook(installation: Installation) -> None:
     business = await installation.business()
     origin, headers = f"http://127.0.0.1:{installation.api_port}", {"Authorization": f"Bearer {business.token}"}
     async with subscribed(installation, business) as receiver, ClientSession(origin, headers=headers) as http:

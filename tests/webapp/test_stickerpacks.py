@@ -181,7 +181,7 @@ async def test_pack_endpoints_accept_the_token_of_any_user(api: Served, method: 
     assert response.status_code in (200, 201, 404)
 
 
-async def test_a_sticker_for_a_pack_that_is_deleted_meanwhile_is_refused(
+async def test_a_sticker_for_a_concurrently_deleted_pack_is_refused(
     api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack_id, add_sticker = await make(api), stickerpacks.add_sticker
@@ -198,7 +198,7 @@ async def test_a_sticker_for_a_pack_that_is_deleted_meanwhile_is_refused(
     assert (response.status_code, list(left)) == (404, [])
 
 
-async def test_a_change_of_a_sticker_that_is_deleted_meanwhile_gets_404(
+async def test_a_change_of_a_concurrently_deleted_sticker_gets_404(
     api: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack_id, change_sticker = await make(api), stickerpacks.change_sticker

@@ -43,7 +43,7 @@ async def test_seconds_and_iso_durations_reach_the_coreapp(
     assert [request.ttl for request in coreapp.requested(core.AcceptMessage)] == [seconds]
 
 
-async def test_other_forms_are_refused(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_other_formats_of_a_time_to_live_are_refused(api: Served, coreapp: FakeCoreapp) -> None:
     for ttl in REFUSED:
         response = await api.send(ttl=ttl)
         assert code(response) == (400, 1010), ttl

@@ -384,7 +384,7 @@ async def test_a_notice_of_another_id_about_a_user_without_a_number_chooses_none
 
 
 @pytest.mark.parametrize("user_id", [None, 7, "no id", USER])
-async def test_a_notice_without_another_id_is_none(
+async def test_a_notice_without_a_new_id_is_ignored(
     api: Served, coreapp: FakeCoreapp, database: Database, user_id: Any
 ) -> None:
     await issue(database, STAND_IN, USER)

@@ -137,7 +137,9 @@ async def test_a_coreapp_of_an_earlier_release_gets_no_change_and_keeps_its_conn
     assert coreapp.connections == connections
 
 
-async def test_what_the_cloud_api_cannot_remove_is_refused_with_a_reason(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_removing_a_field_that_the_cloud_api_keeps_is_refused_with_a_reason(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
     for path, words in ((PHOTO, "cannot remove a profile photo"), (TWO_STEP, "cannot remove a two-step PIN")):
         response = await api.http.delete(path)
         assert code(response) == (403, codes.ACCESS_DENIED)

@@ -60,5 +60,5 @@ def test_an_id_begins_with_the_country_of_the_number(number: str, country: str) 
         ("", False),
     ],
 )
-def test_the_form_of_an_id(text: str, expected: bool) -> None:
+def test_only_a_country_code_and_an_alphanumeric_part_form_an_id(text: str, expected: bool) -> None:
     assert user_ids.is_user_id(text) is expected

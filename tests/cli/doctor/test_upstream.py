@@ -53,7 +53,7 @@ async def attached(database: Database, url: str, *, fault: str = "", key: bytes 
     return UpstreamCheck(database, OutgoingSettings(addresses.LOOPBACK), SecretKeys.of(KEY))
 
 
-async def test_without_such_a_number_nothing_is_reported(database_factory: DatabaseFactory) -> None:
+async def test_without_a_number_on_the_cloud_api_nothing_is_reported(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     check = UpstreamCheck(database, OutgoingSettings(), SecretKeys.of(KEY))
     assert await check.run() == []

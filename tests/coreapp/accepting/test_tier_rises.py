@@ -81,7 +81,7 @@ async def test_a_limit_that_the_operator_sets_does_not_rise_at_an_earlier_time(w
 
 
 @pytest.mark.parametrize("case", ["never", "unlimited", "shared"])
-async def test_some_limits_do_not_rise(world: World, case: str) -> None:
+async def test_shared_unlimited_and_disabled_limits_do_not_rise(world: World, case: str) -> None:
     if case == "shared":
         async with world.database.transaction() as connection:
             await numbers.add_first(connection, BUSINESS)
@@ -105,7 +105,7 @@ async def test_some_limits_do_not_rise(world: World, case: str) -> None:
         ("TIER_100K", "TIER_UNLIMITED"),
     ],
 )
-def test_each_limit_has_a_following_one(tier: str, following: str) -> None:
+def test_the_next_limit_follows_from_the_current_one(tier: str, following: str) -> None:
     assert next_tier(tier) == following
 
 

@@ -69,7 +69,7 @@ async def test_requests_share_a_connection_and_carry_the_token() -> None:
     assert seen[2][0].startswith("GET /v25.0/1/messages?fields=a HTTP/1.1\r\n")
 
 
-async def test_nothing_was_posted_where_nobody_listens() -> None:
+async def test_a_refused_connection_raises_notposted() -> None:
     async with calling() as client:
         with pytest.raises(NotPosted):
             await client.post("http://127.0.0.1:1/v25.0/1/messages", "t", b"{}")
@@ -106,7 +106,7 @@ async def test_a_token_with_a_line_break_posts_nothing() -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"y" * 40_000 + b"\r\n\r\n",
     ],
 )
-async def test_a_connection_that_closes_or_lies_after_the_request_leaves_the_outcome_unknown(response: bytes) -> None:
+async def test_a_closed_connection_or_invalid_response_leaves_the_outcome_unknown(response: bytes) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(response)

@@ -27,7 +27,7 @@ def test_posts_in_flight_are_bounded_and_a_release_wakes_the_shards() -> None:
     assert pace.in_flight == 0
 
 
-def test_the_rate_is_kept() -> None:
+def test_posts_are_admitted_at_the_rate() -> None:
     clock = ManualClock()
     pace = UpstreamPace(clock, limit=10_000)
     pace.set_rate(80.0)

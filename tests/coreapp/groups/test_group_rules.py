@@ -112,7 +112,7 @@ def test_a_created_group_comes_from_its_notice_and_an_unknown_one_is_fetched() -
         pytest.param(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
     ],
 )
-def test_an_invalid_notice_is_read_as_none(body: bytes) -> None:
+def test_reading_an_invalid_notice_returns_none(body: bytes) -> None:
     assert notices.read(body) is None
 
 

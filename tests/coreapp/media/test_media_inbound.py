@@ -297,7 +297,7 @@ async def test_a_message_deleted_while_its_download_is_only_in_the_table_is_post
     assert await waiting(world) == 0
 
 
-async def test_the_deletion_of_a_strangers_message_ends_no_download_in_the_table(
+async def test_deleting_a_message_of_another_sender_ends_no_download_in_the_table(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloads_module, "IN_MEMORY", 1)

@@ -196,7 +196,7 @@ async def test_undecryptable_messages_cost_a_bounded_number_of_bundles_and_reque
     await running.stopped()
 
 
-async def test_no_further_session_is_opened_until_the_new_one_was_answered(world: World) -> None:
+async def test_no_further_session_is_opened_until_the_new_one_got_a_response(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     running = await without_sessions(world, running)

@@ -411,7 +411,7 @@ async def test_a_recipient_s_file_is_fetched_after_an_outage_of_the_file_host(
     assert cloud.file_failures == 0
 
 
-async def test_a_certificate_that_is_not_good_is_no_final_fault(tmp_path: Path) -> None:
+async def test_an_untrusted_certificate_is_a_temporary_error(tmp_path: Path) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 

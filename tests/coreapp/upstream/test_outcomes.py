@@ -87,7 +87,7 @@ def test_a_fault_of_credentials_or_number_stops_the_number(status: int, content:
         (error(100, error_data={"details": "Param image['id'] is not a valid media attachment ID"}), PostRefused),
     ],
 )
-def test_an_error_that_may_be_about_a_file_says_what_it_is_otherwise(content: bytes, otherwise: type) -> None:
+def test_an_error_that_may_concern_a_file_has_an_alternative_outcome(content: bytes, otherwise: type) -> None:
     found = of_response(400, content)
     assert isinstance(found, FileMissing)
     assert isinstance(found.otherwise, otherwise)
@@ -152,7 +152,7 @@ def test_a_refusal_has_the_code_that_v1_has_for_it(status: int, code: int, messa
     assert found.code == v1
 
 
-def test_details_are_those_of_the_error() -> None:
+def test_details_are_taken_from_the_error() -> None:
     recorded = error(
         132000,
         "(#132000) Number of parameters does not match the expected number of params",

@@ -381,7 +381,7 @@ async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
     assert [body["biz_opaque_callback_data"] for body in cloud.to(BEN)] == [waiting, later]
 
 
-async def test_the_rate_of_the_number_is_kept(upstream_world: World, cloud: ScriptedCloud) -> None:
+async def test_messages_are_posted_at_the_rate_of_the_number(upstream_world: World, cloud: ScriptedCloud) -> None:
     await attach(upstream_world.database, cloud.url, rate=20, changed_at=2)
     running = await upstream_world.start()
     started = asyncio.get_running_loop().time()
@@ -411,7 +411,7 @@ async def test_the_pair_rate_delays_one_recipient_only(upstream_world: World, cl
         ({"to": BUSINESS}, codes.BAD_USER),
     ],
 )
-async def test_what_the_cloud_api_lacks_is_refused_with_a_reason(
+async def test_calls_without_a_counterpart_in_the_cloud_api_are_refused_with_a_reason(
     upstream_world: World, cloud: ScriptedCloud, changes: dict[str, Any], code: int
 ) -> None:
     running = await upstream_world.start()
@@ -523,7 +523,7 @@ async def test_a_number_switched_to_the_network_sends_there_and_back_again(
     assert len(upstream_world.network.sends) == 1
 
 
-async def test_a_fault_ends_in_the_table_when_another_process_sends_again(
+async def test_a_fault_is_cleared_in_the_table_when_another_process_sends_again(
     upstream_world: World, cloud: ScriptedCloud
 ) -> None:
     async def fault() -> str:

@@ -434,7 +434,7 @@ def test_a_batch_is_split_once_in_10_seconds_unless_a_post_was_accepted() -> Non
 
 
 @pytest.mark.parametrize("status_", [None, 408, 425, 429, 502, 503, 504])
-def test_an_unavailable_receiver_says_nothing_about_a_callback(status_: int | None) -> None:
+def test_an_unavailable_receiver_is_no_evidence_against_a_callback(status_: int | None) -> None:
     splits = BatchSplits()
     assert not splits.are_alone(status_, size=9, was_alone=False, now=1.0)
     assert not splits.are_alone(status_, size=1, was_alone=False, now=1.0)

@@ -9,7 +9,7 @@ from tidings.wire import core
 NUMBER = "15550110001"
 
 
-async def test_each_post_carries_them_until_another_url_is_set(world: World) -> None:
+async def test_each_post_has_the_extra_headers_until_another_url_is_set(world: World) -> None:
     sink, headers = world.sink, {"Authorization": "Basic dTpw", "X-Shop": "7"}
     await world.configure(webhooks={"url": webhook_url.with_headers(sink.url, headers)}, sent_status=True)
     world.add_phones(NUMBER)

@@ -40,7 +40,7 @@ async def with_file(shop: Recorder, folder: Path, name: str, data: bytes, **how:
         return await transfer.upload(api, shop.fleet.devices[BUSINESS], folder / name, **how)
 
 
-async def test_a_message_is_shown_with_its_receipts_and_an_answer_arrives(browser: Browser, shop: Recorder) -> None:
+async def test_a_message_is_shown_with_its_receipts_and_a_reply_arrives(browser: Browser, shop: Recorder) -> None:
     message = await shop.send(ADA, "Hello *Ada*")
     listed = await browser.until(f"/handset/{ADA}", r"Hello \*Ada\*")
     assert listed.root.one("span", class_="badge").text == "1 unread"

@@ -21,7 +21,7 @@ from tidings.storage.handset import chats
 from tidings.storage.handset.chats import ChatSummary
 
 
-async def test_the_links_of_a_chat_that_shows_a_mistake_answer(browser: Browser, shop: Recorder) -> None:
+async def test_the_links_of_a_chat_that_shows_a_mistake_are_served(browser: Browser, shop: Recorder) -> None:
     await shop.send(ADA, "hello")
     await browser.until(CHAT, "hello")
     page = await browser.write(CHAT, "")
@@ -31,9 +31,7 @@ async def test_the_links_of_a_chat_that_shows_a_mistake_answer(browser: Browser,
     assert (page.status, "Answer to" in page.text) == (200, True)
 
 
-async def test_a_message_of_another_chat_is_neither_answered_nor_forwarded_nor_reacted_to(
-    browser: Browser, shop: Recorder
-) -> None:
+async def test_no_reply_forward_or_reaction_uses_a_message_of_another_chat(browser: Browser, shop: Recorder) -> None:
     await shop.send(ADA, "hello")
     page = await browser.until(CHAT, "hello")
     (answer,) = [link for link in page.last.all("a") if link.text == "Answer"]
@@ -81,7 +79,7 @@ async def test_a_file_that_the_full_disk_does_not_take_is_refused_with_the_typed
     assert page.root.one("textarea").text == "a cat"
 
 
-async def test_an_upload_that_the_full_disk_of_temporary_files_does_not_take_is_answered_with_a_page(
+async def test_an_upload_on_a_full_disk_for_temporary_files_gets_an_error_page(
     browser: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     page = await browser.get(CHAT)

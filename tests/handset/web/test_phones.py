@@ -65,7 +65,7 @@ async def test_a_registration_that_waits_for_the_network_does_not_delay_other_nu
 
 
 @pytest.mark.parametrize("number", ["", "five", "123", "+1" * 20])
-async def test_what_is_no_number_is_refused(browser: Browser, number: str) -> None:
+async def test_an_invalid_number_is_refused(browser: Browser, number: str) -> None:
     page = await browser.get("/handset")
     page = await browser.send(page, page.root.all("form")[-2], {"number": number})
     assert (page.status, page.root.one("p", class_="problem").text) == (

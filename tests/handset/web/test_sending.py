@@ -291,7 +291,7 @@ async def test_ticks_follow_a_message_between_two_numbers(browser: Browser) -> N
         ({"kind": "nonsense"}, "Not sent: this page does not send that type."),
     ],
 )
-async def test_what_cannot_be_sent_is_shown_again_with_the_reason(
+async def test_a_form_that_cannot_be_sent_is_shown_again_with_the_reason(
     browser: Browser, shop: Recorder, values: dict[str, str], said: str
 ) -> None:
     page = await browser.get(CHAT)

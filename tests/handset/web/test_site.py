@@ -112,7 +112,7 @@ async def test_every_page_is_valid_and_has_the_headers(browser: Browser, shop: R
         assert document.faults(page.response.text, is_whole=False) == []
 
 
-async def test_every_link_and_every_form_answers(browser: Browser, shop: Recorder) -> None:
+async def test_every_link_and_every_form_gets_a_response(browser: Browser, shop: Recorder) -> None:
     assert shop.fleet is not None
     await register(browser, BOB)
     for name in ("order", "form", "cards"):
@@ -274,7 +274,7 @@ async def without_table(directory: Path, table: str) -> AsyncIterator[None]:
     await asyncio.to_thread(rename, f"lost_{table}", table)
 
 
-async def test_without_the_store_a_page_says_so_and_asks_to_come_back(
+async def test_without_the_store_a_page_gets_503_with_retry_after(
     pages: Pages, browser: Browser, tmp_path: Path
 ) -> None:
     async with without_table(tmp_path / "pages", "handset_chat_items"):

@@ -29,7 +29,7 @@ async def test_a_violation_of_the_policy_an_error_and_a_failed_request_are_seen(
     watch.allow(".")
 
 
-async def test_what_a_test_causes_is_allowed(scene: Scene, contexts: Contexts) -> None:
+async def test_problems_that_a_test_allows_do_not_count(scene: Scene, contexts: Contexts) -> None:
     context, watch = await contexts.open(storage_state=scene.session)
     page = await context.new_page()
     await page.goto(scene.handset_url)
@@ -41,7 +41,7 @@ async def test_what_a_test_causes_is_allowed(scene: Scene, contexts: Contexts) -
     watch.allow("404|Content Security Policy")
 
 
-async def test_axe_finds_what_is_wrong(scene: Scene, contexts: Contexts) -> None:
+async def test_axe_reports_an_inaccessible_page(scene: Scene, contexts: Contexts) -> None:
     context, _ = await contexts.open(storage_state=scene.session, bypass_csp=True)
     page = await context.new_page()
     await page.goto(scene.handset_url)

@@ -229,7 +229,7 @@ async def test_a_request_is_counted_under_its_route(cloud: Cloud) -> None:
 @pytest.mark.parametrize(
     "path", ["/v25.0/%ff%fe", "/v25.0/" + "9" * 5_000, "/v25.0/%0d%0aX-Added:%201", "/v25.0/\u00e9%22"]
 )
-async def test_a_strange_path_gets_a_graph_error(served_api: Served, serve: Serve, path: str) -> None:
+async def test_an_unknown_path_gets_a_graph_error(served_api: Served, serve: Serve, path: str) -> None:
     served = await serve(cloud_api=True, over_socket=True)
     served.http.headers["Authorization"] = served_api.http.headers["Authorization"]
     response = await served.http.get(path)

@@ -204,7 +204,7 @@ async def test_a_url_that_a_coreapp_made_for_a_webhook_is_valid(cloud: Cloud) ->
     assert error(await cloud.http.get(links.url("", "15550000001", media_id)))[0] == 404
 
 
-async def test_a_file_is_foreign_with_the_id_of_another_number(cloud: Cloud) -> None:
+async def test_a_file_is_not_found_under_the_id_of_another_number(cloud: Cloud) -> None:
     media_id = (await upload(cloud)).json()["id"]
     for method in ("GET", "DELETE"):
         response = await cloud.http.request(method, f"/{media_id}?phone_number_id=123")

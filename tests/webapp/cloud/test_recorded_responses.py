@@ -38,7 +38,7 @@ async def test_a_recorded_response_has_the_same_bytes(cloud: Cloud, case: dict[s
         assert untraced(await cloud.http.get(placed(case["then"]["path"]))) == placed(case["then"]["body"]).encode()
 
 
-async def test_messages_and_other_calls_count_against_different_allowances(cloud: Cloud) -> None:
+async def test_messages_and_other_calls_have_separate_rate_limits(cloud: Cloud) -> None:
     assert usage(await cloud.send()) == "whatsapp"
     assert usage(await cloud.http.get(f"/v25.0/{NUMBER}")) == "whatsapp_business_management"
 

@@ -183,7 +183,7 @@ async def test_the_stop_of_the_webapp_ends_its_streams(open_browser: tuple[Serve
         "/console/callbacks/change?action=replay",
     ],
 )
-async def test_a_stream_of_no_page_is_refused(open_browser: tuple[Served, Browser], target: str) -> None:
+async def test_a_stream_for_an_unknown_page_is_refused(open_browser: tuple[Served, Browser], target: str) -> None:
     _, browser = open_browser
     response = await browser.get("/console/stream", params={"of": target})
     assert response.status_code in (400, 404, 405)
@@ -197,7 +197,7 @@ async def test_a_stream_without_a_session_makes_the_browser_give_up(serve: Serve
     await browser.http.aclose()
 
 
-async def test_a_page_that_updates_itself_is_told_that_its_session_is_over(serve: Serve) -> None:
+async def test_a_page_that_updates_itself_is_notified_that_its_session_has_ended(serve: Serve) -> None:
     served = await serve(console=True)
     browser = Browser.of(served)
     response = await browser.get("/console/messages", headers={"HX-Request": "true"})
@@ -206,7 +206,7 @@ async def test_a_page_that_updates_itself_is_told_that_its_session_is_over(serve
     await browser.http.aclose()
 
 
-async def test_a_failed_look_ends_the_stream_and_an_unchanged_page_gets_signs_of_life(
+async def test_a_failed_poll_ends_the_stream_and_an_unchanged_page_gets_heartbeats(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "RENDER_SECONDS", 0.001)
