@@ -62,7 +62,7 @@ async def test_a_rolling_upgrade_from_a_supported_revision_can_be_rolled_back(
             await rolling.replace(earlier, reversed(SECOND))
             await rolling.replace(THIS, SECOND)
             problems += await settle(rolling)
-        problems += rolling.problems(also=supported.responses)
+        problems += rolling.problems(also=supported.statuses)
     assert not problems, "\n" + "\n".join(problems)
 
 

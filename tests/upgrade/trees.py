@@ -29,13 +29,13 @@ class Supported:
 
     commit: str
     rolls: bool
-    responses: tuple[int, ...]
+    statuses: tuple[int, ...]
 
 
 def read_supported() -> list[Supported]:
     """Return the earlier revisions, the oldest first."""
     entries = tomllib.loads(SUPPORTED.read_text(encoding="utf-8"))["revision"]
-    return [Supported(entry["commit"], entry["rolls"], tuple(entry["answers"])) for entry in entries]
+    return [Supported(entry["commit"], entry["rolls"], tuple(entry["statuses"])) for entry in entries]
 
 
 def check_out(commit: str, directory: Path) -> Program:
