@@ -96,8 +96,8 @@ def examples(is_long: bool) -> Callable[[int], int]:
 
 
 @pytest.fixture(scope="session")
-def _watch() -> Iterator[statements.Watch]:
-    watch = statements.Watch()
+def _watch() -> Iterator[statements.StatementWatch]:
+    watch = statements.StatementWatch()
     sa.event.listen(sa.Engine, "before_cursor_execute", watch.note)
     yield watch
     sa.event.remove(sa.Engine, "before_cursor_execute", watch.note)
@@ -146,7 +146,7 @@ def _applications_freed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _portable(_watch: statements.Watch, request: pytest.FixtureRequest) -> Iterator[None]:
+def _portable(_watch: statements.StatementWatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Check that the statements of a test are portable to MySQL and clusters, unless it is marked `unportable`."""
     yield
     found = _watch.take()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 
 @contextlib.contextmanager
-def noted(containing: str) -> Iterator[list[str]]:
+def recorded(containing: str) -> Iterator[list[str]]:
     """Record the statements of every engine in this process that contain this text, within the block."""
     found: list[str] = []
 
@@ -19,7 +19,7 @@ def noted(containing: str) -> Iterator[list[str]]:
         if containing in statement:
             found.append(statement)
 
-    with _told(note):
+    with _each_statement(note):
         yield found
 
 
@@ -27,20 +27,20 @@ def noted(containing: str) -> Iterator[list[str]]:
 def sent() -> Iterator[list[tuple[str, Any]]]:
     """Record the statements of every engine in this process with their parameters, within the block."""
     found: list[tuple[str, Any]] = []
-    with _told(lambda statement, parameters: found.append((statement, parameters))):
+    with _each_statement(lambda statement, parameters: found.append((statement, parameters))):
         yield found
 
 
 @contextlib.contextmanager
-def _told(note: Callable[[str, Any], None]) -> Iterator[None]:
-    def told(connection: sa.Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+def _each_statement(note: Callable[[str, Any], None]) -> Iterator[None]:
+    def pass_on(connection: sa.Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         note(statement, parameters)
 
-    sa.event.listen(sa.Engine, "before_cursor_execute", told)
+    sa.event.listen(sa.Engine, "before_cursor_execute", pass_on)
     try:
         yield
     finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", told)
+        sa.event.remove(sa.Engine, "before_cursor_execute", pass_on)
 
 
 # Forbidden forms: the reason, and a pattern. All of them work on MariaDB, where they are detected.
@@ -65,12 +65,12 @@ UNPORTABLE = {
 _FORBIDDEN = [(reason, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for reason, pattern in UNPORTABLE.items()]
 
 
-def objections(statement: str) -> list[str]:
+def portability_faults(statement: str) -> list[str]:
     """Return the reasons why a statement would fail on some server or cluster that Tidings supports."""
     return [reason for reason, pattern in _FORBIDDEN if pattern.search(statement.strip())]
 
 
-class Watch:
+class StatementWatch:
     """Watch on every statement of this process's engines on a server. Each is checked once."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Watch:
         if connection.dialect.name != "mysql" or statement in self._seen:
             return
         self._seen.add(statement)
-        self._bad += [f"{reason}: {statement}" for reason in objections(statement)]
+        self._bad += [f"{reason}: {statement}" for reason in portability_faults(statement)]
 
     def take(self) -> list[str]:
         """Return the objections since the last call."""

@@ -54,7 +54,7 @@ class Recorder(DeviceListener[str]):
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def until_heard(self, *event: Any) -> None:
+    async def until_event(self, *event: Any) -> None:
         await self.until(lambda: event in self.events)
 
     def count(self, kind: str) -> int:
@@ -64,41 +64,41 @@ class Recorder(DeviceListener[str]):
         more = {"kind": device.MESSAGE, "body": b"sealed", **more}
         self.connection.send(device.Send(0, sender, to, id, **more), id)
 
-    def _heard(self, *event: Any) -> None:
+    def _record(self, *event: Any) -> None:
         self.events.append(event)
         self._changed.set()
 
     def attached(self, number: str) -> None:
-        self._heard("attached", number)
+        self._record("attached", number)
 
     def detached(self, number: str, reason: str, detail: str) -> None:
-        self._heard("detached", number, reason)
+        self._record("detached", number, reason)
 
     def logged_out(self, number: str) -> None:
-        self._heard("logged out", number)
+        self._record("logged out", number)
 
     def ready(self) -> None:
-        self._heard("ready")
+        self._record("ready")
 
     def lost(self, reason: str) -> None:
-        self._heard("lost", reason)
+        self._record("lost", reason)
 
     def delivered(self, delivery: device.Deliver) -> None:
         self.deliveries.append(delivery)
-        self._heard("delivered", delivery.to, delivery.id)
+        self._record("delivered", delivery.to, delivery.id)
 
     def accepted(self, sent: Sequence[str]) -> None:
         for each in sent:
-            self._heard("accepted", each)
+            self._record("accepted", each)
 
     def refused(self, sent: str, reason: str, detail: str) -> None:
-        self._heard("refused", sent, reason)
+        self._record("refused", sent, reason)
 
     def held_back(self, sent: str) -> None:
-        self._heard("held back", sent)
+        self._record("held back", sent)
 
     def prekeys_low(self, notice: device.PreKeysLow) -> None:
-        self._heard("prekeys_low", notice.number, notice.remaining)
+        self._record("prekeys_low", notice.number, notice.remaining)
 
 
 class ScriptedNetwork:

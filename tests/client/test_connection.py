@@ -40,8 +40,8 @@ async def test_devices_on_one_connection_exchange_messages(network: Network, tra
         assert (first.sender, first.id, first.body, first.refs, first.trace) == (ANN, "m1", b"one", ["m0"], "t")
         assert (first.message_id, first.is_repetition) == ("m0", True)
         client.connection.acknowledge(client.deliveries)
-        await client.until_heard("accepted", "m1")
-        await client.until_heard("accepted", "m2")
+        await client.until_event("accepted", "m1")
+        await client.until_event("accepted", "m2")
     assert client.events[-1] == ("lost", "shutdown")
     assert not client.connection.is_open
 
@@ -53,7 +53,7 @@ async def test_only_unacknowledged_deliveries_are_repeated(network: Network) -> 
             client.send(ANN, BEN, f"m{number}")
         await client.until(lambda: len(client.deliveries) == 3)
         client.connection.acknowledge(client.deliveries[:1])
-        await client.until_heard("accepted", "m0")
+        await client.until_event("accepted", "m0")
         earlier = client.deliveries[1:]
         client.connection.drop("test")
         await client.until(lambda: len(client.deliveries) == 5)
@@ -79,7 +79,7 @@ async def test_a_wrong_token_detaches_only_its_own_device(network: Network) -> N
         client.connection.drop("test")
         await client.until(lambda: client.count("attached") == 2)
         client.connection.log_in(BEN, network.tokens[BEN])
-        await client.until_heard("attached", BEN)
+        await client.until_event("attached", BEN)
     # It did not log in again before it had another token.
     assert client.count("detached") == 1
 
@@ -87,14 +87,14 @@ async def test_a_wrong_token_detaches_only_its_own_device(network: Network) -> N
 async def test_a_device_replaced_by_another_login_is_notified_and_can_log_in_again(network: Network) -> None:
     await network.register(ANN, BEN)
     async with client_of(network, ANN, BEN).running() as first, client_of(network, ANN).running() as second:
-        await first.until_heard("detached", ANN, device.REPLACED)
+        await first.until_event("detached", ANN, device.REPLACED)
         assert not first.connection.is_attached(ANN)
         # Envelopes of a device that is not attached are not sent.
         first.send(ANN, BEN, "dropped")
         first.connection.log_in(ANN, network.tokens[ANN])
-        await second.until_heard("detached", ANN, device.REPLACED)
+        await second.until_event("detached", ANN, device.REPLACED)
         first.send(ANN, BEN, "m1")
-        await first.until_heard("delivered", BEN, "m1")
+        await first.until_event("delivered", BEN, "m1")
     assert [delivery.id for delivery in first.deliveries] == ["m1"]
 
 
@@ -102,15 +102,15 @@ async def test_a_device_that_logs_out_leaves_the_others_and_may_log_in_again(net
     await network.register(ANN, BEN)
     async with client_of(network, ANN, BEN).running() as client:
         client.send(BEN, ANN, "m1")
-        await client.until_heard("delivered", ANN, "m1")
+        await client.until_event("delivered", ANN, "m1")
         client.connection.log_out(ANN)
         client.send(ANN, BEN, "dropped")
-        await client.until_heard("logged out", ANN)
+        await client.until_event("logged out", ANN)
         assert not client.connection.is_attached(ANN)
         # The network has stored the envelope that was not acknowledged.
-        await client.until_heard("accepted", "m1")
+        await client.until_event("accepted", "m1")
         client.send(BEN, BEN, "m2")
-        await client.until_heard("delivered", BEN, "m2")
+        await client.until_event("delivered", BEN, "m2")
         client.connection.log_in(ANN, network.tokens[ANN])
         await client.until(lambda: client.events.count(("delivered", ANN, "m1")) == 2)
         client.connection.log_out(ANN)
@@ -137,16 +137,16 @@ async def test_partitions_receive_their_deliveries_until_a_new_layout_detaches_t
         for peer in (BEN, CAT):
             peers.send(peer, ANN, f"of-{peer}")
             own = parts[addresses.shard_of(peer, 2)]
-            await own.until_heard("delivered", ANN, f"of-{peer}")
+            await own.until_event("delivered", ANN, f"of-{peer}")
             own.connection.acknowledge(own.deliveries)
         assert sum(len(part.deliveries) for part in parts) == 2
         newer = Recorder(dial_of(network))
         newer.connection.log_in(ANN, network.tokens[ANN], epoch=1, part=device.Partition(0, 1, 2))
         async with newer.running():
             for part in parts:
-                await part.until_heard("detached", ANN, device.REPLACED)
+                await part.until_event("detached", ANN, device.REPLACED)
             parts[0].connection.drop("test")
-            await parts[0].until_heard("detached", ANN, device.STALE_EPOCH)
+            await parts[0].until_event("detached", ANN, device.STALE_EPOCH)
 
 
 async def test_fetch_returns_bundles_for_registered_numbers_only(network: Network) -> None:
@@ -174,14 +174,14 @@ async def test_a_fetch_of_many_numbers_is_split_into_several_calls(network: Netw
 async def test_a_device_is_notified_when_its_prekeys_run_low(network: Network) -> None:
     await network.register(ANN, prekeys=1)
     async with client_of(network, ANN).running() as client:
-        await client.until_heard("prekeys_low", ANN, 1)
+        await client.until_event("prekeys_low", ANN, 1)
 
 
 async def test_a_refused_send_is_reported_with_its_reason(network: Network) -> None:
     await network.register(ANN)
     async with client_of(network, ANN).running() as client:
         client.send(ANN, CAT, "m1")
-        await client.until_heard("refused", "m1", device.NO_SUCH_NUMBER)
+        await client.until_event("refused", "m1", device.NO_SUCH_NUMBER)
 
 
 async def test_all_devices_reattach_after_a_network_restart(network: Network) -> None:
@@ -189,13 +189,13 @@ async def test_all_devices_reattach_after_a_network_restart(network: Network) ->
     tcp_address, http_address = network.addresses.tcp, network.addresses.http
     async with client_of(network, ANN, BEN).running() as client:
         await network.stop()
-        await client.until_heard("lost", "cannot be reached")
+        await client.until_event("lost", "cannot be reached")
         assert client.connection.is_open is False
         with pytest.raises(NetworkUnreached):
             await client.connection.check(ANN, [BEN])
         await network.start(tcp_address=tcp_address, http_address=http_address)
         await client.until(lambda: client.count("attached") == 4)
         client.send(ANN, BEN, "m1")
-        await client.until_heard("delivered", BEN, "m1")
+        await client.until_event("delivered", BEN, "m1")
     # One event, whatever the number of attempts.
     assert client.events.count(("lost", "cannot be reached")) == 1

@@ -41,7 +41,7 @@ async def test_logins_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
         scripted.respond = welcome
         for login in logins[1:]:
             scripted.say(device.Ok(login.n))
-        await client.until_heard("ready")
+        await client.until_event("ready")
     assert {event[1] for event in client.events if event[0] == "attached"} == set(numbers)
 
 
@@ -74,7 +74,7 @@ async def test_a_device_that_logs_out_during_its_login_is_logged_out_after_it(sc
         (logout,) = await scripted.until_sent(device.Logout, 1)
         assert logout.number == ANN
         scripted.say(device.Ok(logout.n))
-        await client.until_heard("logged out", ANN)
+        await client.until_event("logged out", ANN)
         # Without a connection it is logged out at once.
         scripted.respond = welcome
         scripted.connections[-1].abort("test")
@@ -95,7 +95,7 @@ async def test_sends_in_flight_are_limited_and_the_rest_keep_their_order(scripte
         scripted.say(device.Refused(sends[0].n, device.BLOCKED))
         sends = await scripted.until_sent(device.Send, limit + 2)
         assert [send.id for send in sends] == [str(number) for number in range(limit + 2)]
-        await client.until_heard("refused", "0", device.BLOCKED)
+        await client.until_event("refused", "0", device.BLOCKED)
         assert client.events.count(("accepted", "5")) == 1
 
 
@@ -112,7 +112,7 @@ async def test_a_detached_device_gets_no_late_response_and_is_logged_in_again(sc
         client.send(ANN, BEN, "of ann")
         again = (await scripted.until_sent(device.Send, 3))[-1]
         scripted.say(device.Accepted([again.n]))
-        await client.until_heard("accepted", "of ann")
+        await client.until_event("accepted", "of ann")
     assert ("accepted", "of ben") in client.events
     assert client.count("refused") == 0
 
@@ -125,7 +125,7 @@ async def test_the_refusal_of_an_earlier_login_does_not_affect_a_later_one(scrip
         _, second = await scripted.until_sent(device.Login, 2)
         scripted.say(device.Failed(first.n, device.UNAUTHORIZED))
         scripted.say(device.Ok(second.n))
-        await client.until_heard("attached", ANN)
+        await client.until_event("attached", ANN)
         scripted.respond = welcome
         scripted.connections[-1].close("the connection breaks")
         await client.until(lambda: client.count("attached") == 2)
@@ -136,7 +136,7 @@ async def test_a_login_refused_as_overloaded_is_retried_on_the_same_connection(s
     responses: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
     scripted.respond = lambda frame: next(responses)(frame.n) if isinstance(frame, device.Login) else None
     async with (await client_of(scripted, ANN)).running() as client:
-        await client.until_heard("attached", ANN)
+        await client.until_event("attached", ANN)
     assert len(scripted.connections) == 1
 
 
@@ -234,15 +234,15 @@ async def test_sends_refused_as_mailbox_full_are_retried_in_order(
     async with (await client_of(scripted, ANN)).running() as client:
         for n in range(3):
             client.send(ANN, BEN, str(n))
-        await client.until_heard("held back", "2")
+        await client.until_event("held back", "2")
         for n in range(3, 300):
             client.send(ANN, BEN, str(n))
         client.send(ANN, "15550100003", "to another")
-        await client.until_heard("accepted", "to another")
+        await client.until_event("accepted", "to another")
         assert client.count("accepted") == 1
         assert len(scripted.sent(device.Send)) < 10, "what is behind it is not even sent"
         full = False
-        await client.until_heard("accepted", "299")
+        await client.until_event("accepted", "299")
     assert client.count("refused") == 0
     assert len(set(refused)) > 10
     assert [id for id in taken if id != "to another"] == [str(n) for n in range(300)]
@@ -271,9 +271,9 @@ async def test_a_held_back_send_that_an_overloaded_network_refuses_stays_first(
     async with (await client_of(scripted, ANN)).running() as client:
         for n in range(5):
             client.send(ANN, BEN, str(n))
-        await client.until_heard("held back", "4")
+        await client.until_event("held back", "4")
         released.set()
-        await client.until_heard("accepted", "4")
+        await client.until_event("accepted", "4")
     assert client.count("refused") == 0
     assert taken == [str(n) for n in range(5)]
     assert reasons == []
@@ -285,14 +285,14 @@ async def test_held_back_sends_are_dropped_with_their_connection(
     scripted.respond = lambda f: device.Refused(f.n, device.MAILBOX_FULL) if isinstance(f, device.Send) else welcome(f)
     async with (await client_of(scripted, ANN)).running() as client:
         client.send(ANN, BEN, "1")
-        await client.until_heard("held back", "1")
+        await client.until_event("held back", "1")
         client.send(ANN, BEN, "2")
         scripted.respond = lambda f: device.Accepted([f.n]) if isinstance(f, device.Send) else welcome(f)
         scripted.connections[-1].close("the connection breaks")
         await client.until(lambda: client.count("attached") == 2)
         client.send(ANN, BEN, "1")
         client.send(ANN, BEN, "2")
-        await client.until_heard("accepted", "2")
+        await client.until_event("accepted", "2")
     assert [send.id for send in scripted.sent(device.Send)] == ["1", "1", "2"]
 
 

@@ -76,7 +76,7 @@ async def test_once_the_table_is_read_only_absent_keys_are_fresh(database: Datab
 async def test_no_key_is_fresh_while_the_table_is_being_read(database: Database, used: UsedKeys) -> None:
     await save(database, *(key(f"k{n}").shared for n in range(1_200)))
     used.follow({lease(): settled})
-    with statements.noted("FROM idempotency_keys") as pages:
+    with statements.recorded("FROM idempotency_keys") as pages:
         reading = asyncio.create_task(used.run_once())
         await soon(lambda: len(pages) == 2)
         assert used.memory > 0
@@ -107,7 +107,7 @@ async def test_the_table_is_read_after_commits_in_progress(database: Database, u
         await save(database, FRESH.shared)
 
     used.follow({lease(): settle})
-    with statements.noted("SELECT idempotency_keys") as pages:
+    with statements.recorded("SELECT idempotency_keys") as pages:
         reading = asyncio.create_task(used.run_once())
         await waits.wait()
         assert pages == []
@@ -201,7 +201,7 @@ async def test_a_lost_or_reopened_shard_makes_the_filter_incomplete(
 async def test_a_shard_lost_during_the_table_read_ends_the_read(database: Database, used: UsedKeys) -> None:
     await save(database, *(key(f"k{n}").shared for n in range(1_200)))
     used.follow(dict.fromkeys([lease(0, shards=2), lease(1, shards=2)], settled))
-    with statements.noted("FROM idempotency_keys") as pages:
+    with statements.recorded("FROM idempotency_keys") as pages:
         reading = asyncio.create_task(used.run_once())
         await soon(lambda: len(pages) == 1)
         used.follow({lease(0, shards=2): settled})
@@ -218,7 +218,7 @@ async def test_a_stop_ends_the_pause_between_two_pages(
     await save(database, *(key(f"k{n}").shared for n in range(1_200)))
     stop = asyncio.Event()
     used.follow({lease(): settled})
-    with statements.noted("FROM idempotency_keys") as pages:
+    with statements.recorded("FROM idempotency_keys") as pages:
         running = asyncio.create_task(used.run(stop))
         await soon(lambda: len(pages) == 1)
         stop.set()

@@ -237,20 +237,20 @@ async def test_reconnecting_devices_write_an_address_once_a_day_and_only_with_a_
 ) -> None:
     one, other = pair_of_nodes.nodes
     numbers = [ALICE, BOB, *(f"1555777{n:04}" for n in range(2000))]
-    with statements.noted(TABLE) as first:
+    with statements.recorded(TABLE) as first:
         for number in numbers:
             one.seen.add(number, HOME)
         await one.activity.run_once()
     assert count_inserts(first) == 1
     assert [await pair_of_nodes.addresses(number) for number in (ALICE, BOB)] == [1, 0]
     pair_of_nodes.clock.advance(DAY - 1)
-    with statements.noted(TABLE) as again:
+    with statements.recorded(TABLE) as again:
         for number in numbers:
             other.seen.add(number, HOME)
         await other.activity.run_once()
     assert count_inserts(again) == 0
     pair_of_nodes.clock.advance(1)
-    with statements.noted(TABLE) as later:
+    with statements.recorded(TABLE) as later:
         await one.log_in(HOME)
     assert count_inserts(later) == 1
 
@@ -360,7 +360,7 @@ async def test_addresses_of_a_failed_pass_are_dropped_with_the_registration(pair
 async def test_without_locks_no_number_is_looked_up(pair_of_nodes: LockNodes) -> None:
     one, _ = pair_of_nodes.nodes
     await one.locks.remove(ALICE)
-    with statements.noted("registration_locks") as noted:
+    with statements.recorded("registration_locks") as noted:
         for last in range(2000):
             one.seen.add(f"1555777{last:04}", HOME)
         await one.activity.run_once()

@@ -130,7 +130,7 @@ async def test_group_membership_is_read_once_per_epoch(database_factory: Databas
     chats = {id_: Chat(id_, NUMBERS[0], "Lunch", 5000, 1, id_, "") for id_ in ("a", "b")}
 
     async def read(*ids: str) -> tuple[dict[str, list[str]], int]:
-        with statements.noted("FROM group_chat_members") as noted:
+        with statements.recorded("FROM group_chat_members") as noted:
             async with database.reading() as connection:
                 found = await memberships.list(connection, {id_: chats[id_] for id_ in ids})
             return {id_: list(numbers) for id_, numbers in found.items()}, len(noted)

@@ -67,7 +67,7 @@ async def test_copies_for_attached_devices_need_no_mailbox_query(network: Networ
     await alice.accepted(1)
     bob.ack(*await bob.deliveries(1))
     await bob.nothing_came()
-    with statements.noted("FROM envelopes") as noted:
+    with statements.recorded("FROM envelopes") as noted:
         for i in range(20):
             group_send(alice, ALICE, group, f"m{i}", 2)
         deliveries = await bob.deliveries(20)

@@ -127,12 +127,12 @@ async def test_many_ended_callbacks_are_found_by_one_query_per_50(database_facto
             for offset in (0, 1):
                 await end(connection, *found[start + offset : start + 4 : 2])
         await enqueue(connection, found[149])
-        with statements.noted("FROM callback_history") as queries:
+        with statements.recorded("FROM callback_history") as queries:
             ended = await callback_history.list_ended(connection, ME, [one.seq for one in reversed(found)])
         assert len(queries) == 3
         assert sorted(ended) == [one.seq for one in found[:148]]
         assert await callback_history.list_ended(connection, OTHER, [found[0].seq]) == set()
-        with statements.noted("FROM callback_history") as queries:
+        with statements.recorded("FROM callback_history") as queries:
             stored = await callback_history.find_all(connection, ME, [one.seq for one in found[100:150]])
     assert len(queries) == 1
     assert [one.entry.subject for one in stored] == [f"m{place}" for place in range(100, 148)]

@@ -324,7 +324,7 @@ async def test_a_server_warning_causes_no_extra_query(server: MariaDB) -> None:
     """MySQL 8 has a warning for every statement that updates existing rows."""
     database = Database(DatabaseSettings(server.url("moving")), "business")
     try:
-        with statements.noted("SHOW WARNINGS") as noted, warnings.catch_warnings():
+        with statements.recorded("SHOW WARNINGS") as noted, warnings.catch_warnings():
             warnings.simplefilter("error")
             async with database.reading() as connection:
                 assert (await connection.exec_driver_sql("SELECT CAST('x' AS SIGNED)")).scalar() == 0

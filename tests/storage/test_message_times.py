@@ -77,7 +77,7 @@ async def test_without_history_the_statements_are_those_of_before(database_facto
     database, name = await database_factory("business"), an_id(NOW)
     async with database.transaction() as connection:
         await messages.add(connection, [message(name)])
-        with statements.noted("UPDATE messages") as noted:
+        with statements.recorded("UPDATE messages") as noted:
             for status in (Status.SENT, Status.DELIVERED, Status.READ):
                 await messages.advance(connection, {name: status})
             found = (await timeline(connection, name)).message

@@ -67,7 +67,7 @@ async def test_a_query_sees_everything_written_before_it(database: Database) -> 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
 async def test_a_transaction_takes_two_round_trips(database: Database) -> None:
-    with statements.noted("") as noted:
+    with statements.recorded("") as noted:
         async with database.transaction() as connection:
             await write_rows(connection, _INSERT, rows("a", "b"))
             await write_rows(connection, _COUNT_UP, [{"of": "a"}, {"of": "b"}])

@@ -117,7 +117,7 @@ async def test_a_message_with_a_fresh_key_needs_no_database_query(
 
 
 async def test_key_queries_of_refused_messages_are_batched(api: Served) -> None:
-    with statements.noted("idempotency_keys") as noted:
+    with statements.recorded("idempotency_keys") as noted:
         responses = await asyncio.gather(
             *(api.http.post("/v1/messages", json=IMAGE, headers={"Idempotency-Key": f"k{n}"}) for n in range(40))
         )

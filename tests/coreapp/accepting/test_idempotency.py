@@ -183,10 +183,10 @@ async def test_only_used_keys_are_looked_up_in_the_database(world: World) -> Non
     running = await ready(world)
     by_filter = metrics.value("tidings_idempotency_keys_total", checked="filter")
     by_database = metrics.value("tidings_idempotency_keys_total", checked="database")
-    with statements.noted("FROM idempotency_keys") as noted:
+    with statements.recorded("FROM idempotency_keys") as noted:
         responses = [await send(running.client, f"k{n}") for n in range(20)]
     assert noted == []
-    with statements.noted("FROM idempotency_keys") as noted:
+    with statements.recorded("FROM idempotency_keys") as noted:
         assert (await send(running.client, "k7")).id == responses[7].id
     assert len(noted) == 1
     assert metrics.value("tidings_idempotency_keys_total", checked="filter") == by_filter + 20
@@ -197,7 +197,7 @@ async def test_only_used_keys_are_looked_up_in_the_database(world: World) -> Non
 
 async def test_with_several_owners_fresh_keys_are_looked_up_in_batches(world: World) -> None:
     first, second = await two_owners(world)
-    with statements.noted("FROM idempotency_keys") as noted:
+    with statements.recorded("FROM idempotency_keys") as noted:
         responses = await asyncio.gather(*(send(first.client, f"k{n}", to=FIRST_SHARD) for n in range(200)))
     assert all(isinstance(response, core.Accepted) for response in responses)
     assert 1 <= len(noted) <= 20

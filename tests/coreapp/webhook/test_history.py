@@ -433,7 +433,7 @@ class Noting(ShardStore):
     async def persist(
         self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"
     ) -> Value:
-        with statements.noted("FROM callback_history") as found:
+        with statements.recorded("FROM callback_history") as found:
             result = await super().persist(work, patience=patience, about=about)
         fenced.extend(found)
         return result
@@ -460,7 +460,7 @@ async def test_many_ended_callbacks_are_posted_again_with_few_queries(world: Wor
     world.network.receipts = ("delivered", "read")
     await asyncio.gather(*(running.client.send(number) for number in NUMBERS[:30]))
     found = await until(world, "done", 90)
-    with statements.noted("FROM callback_history") as queries:
+    with statements.recorded("FROM callback_history") as queries:
         seqs = [row.seq for row in found]
         response = await running.client.call(lambda n: core.ResendCallbacks(n, BUSINESS, seqs, "ann"))
     assert response.count == 90

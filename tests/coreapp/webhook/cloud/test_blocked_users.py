@@ -128,7 +128,7 @@ async def test_undecryptable_messages_of_a_blocked_user_are_reported_to_no_webho
 async def test_a_list_is_read_again_only_after_its_own_changes(world: World) -> None:
     running = await world.start()
     await world.connected(running)
-    with statements.noted("SELECT blocked_users.wa_id") as found:
+    with statements.recorded("SELECT blocked_users.wa_id") as found:
         async with world.database.transaction() as connection:
             await blocked_users.add(connection, [BlockedUser("15550000001", BAD, 1)])
             await changes.note(connection, changes.BLOCKED_USERS)
