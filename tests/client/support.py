@@ -131,7 +131,7 @@ class ScriptedNetwork:
                 await self._changed.wait()
         return self.sent(kind)
 
-    def say(self, frame: Any) -> None:
+    def send_frame(self, frame: Any) -> None:
         self.connections[-1].send(frame)
 
     def opened(self, connection: wire.Connection) -> None:

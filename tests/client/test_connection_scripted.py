@@ -35,12 +35,12 @@ async def test_logins_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
     client = await client_of(scripted, *numbers)
     async with client.running(ready=False):
         logins = await scripted.until_sent(device.Login, connection.LOGINS_IN_FLIGHT)
-        scripted.say(device.Ok(logins[0].n))
+        scripted.send_frame(device.Ok(logins[0].n))
         logins = await scripted.until_sent(device.Login, connection.LOGINS_IN_FLIGHT + 1)
         assert len(logins) == connection.LOGINS_IN_FLIGHT + 1
         scripted.respond = welcome
         for login in logins[1:]:
-            scripted.say(device.Ok(login.n))
+            scripted.send_frame(device.Ok(login.n))
         await client.until_event("ready")
     assert {event[1] for event in client.events if event[0] == "attached"} == set(numbers)
 
@@ -54,8 +54,8 @@ async def test_the_bytes_of_sends_in_flight_are_limited(scripted: ScriptedNetwor
         sends = await scripted.until_sent(device.Send, 8)
         await asyncio.sleep(0.05)
         assert len(scripted.sent(device.Send)) == 8
-        scripted.say(device.Accepted([sends[0].n]))
-        scripted.say(device.Refused(sends[1].n, device.BLOCKED))
+        scripted.send_frame(device.Accepted([sends[0].n]))
+        scripted.send_frame(device.Refused(sends[1].n, device.BLOCKED))
         sends = await scripted.until_sent(device.Send, 10)
         client.connection.log_out(ANN)
         await asyncio.sleep(0.05)
@@ -69,11 +69,11 @@ async def test_a_device_that_logs_out_during_its_login_is_logged_out_after_it(sc
         client.connection.log_out(ANN)
         await asyncio.sleep(0.05)
         assert not scripted.sent(device.Logout)
-        scripted.say(device.Ok(first.n))
-        scripted.say(device.Ok(second.n))
+        scripted.send_frame(device.Ok(first.n))
+        scripted.send_frame(device.Ok(second.n))
         (logout,) = await scripted.until_sent(device.Logout, 1)
         assert logout.number == ANN
-        scripted.say(device.Ok(logout.n))
+        scripted.send_frame(device.Ok(logout.n))
         await client.until_event("logged out", ANN)
         # Without a connection it is logged out at once.
         scripted.respond = welcome
@@ -91,8 +91,8 @@ async def test_sends_in_flight_are_limited_and_the_rest_keep_their_order(scripte
             client.send(ANN, BEN, str(number))
         sends = await scripted.until_sent(device.Send, limit)
         # One send gets two responses, the other a refusal: each makes room for one more.
-        scripted.say(device.Accepted([sends[5].n, sends[5].n]))
-        scripted.say(device.Refused(sends[0].n, device.BLOCKED))
+        scripted.send_frame(device.Accepted([sends[5].n, sends[5].n]))
+        scripted.send_frame(device.Refused(sends[0].n, device.BLOCKED))
         sends = await scripted.until_sent(device.Send, limit + 2)
         assert [send.id for send in sends] == [str(number) for number in range(limit + 2)]
         await client.until_event("refused", "0", device.BLOCKED)
@@ -105,13 +105,13 @@ async def test_a_detached_device_gets_no_late_response_and_is_logged_in_again(sc
         client.send(ANN, BEN, "of ann")
         client.send(BEN, ANN, "of ben")
         of_ann, of_ben = await scripted.until_sent(device.Send, 2)
-        scripted.say(device.Closing(device.OVERLOADED, ANN))
-        scripted.say(device.Refused(of_ann.n, device.INVALID, "not logged in on this connection"))
-        scripted.say(device.Accepted([of_ben.n]))
+        scripted.send_frame(device.Closing(device.OVERLOADED, ANN))
+        scripted.send_frame(device.Refused(of_ann.n, device.INVALID, "not logged in on this connection"))
+        scripted.send_frame(device.Accepted([of_ben.n]))
         await client.until(lambda: client.count("attached") == 3)
         client.send(ANN, BEN, "of ann")
         again = (await scripted.until_sent(device.Send, 3))[-1]
-        scripted.say(device.Accepted([again.n]))
+        scripted.send_frame(device.Accepted([again.n]))
         await client.until_event("accepted", "of ann")
     assert ("accepted", "of ben") in client.events
     assert client.count("refused") == 0
@@ -123,8 +123,8 @@ async def test_the_refusal_of_an_earlier_login_does_not_affect_a_later_one(scrip
         (first,) = await scripted.until_sent(device.Login, 1)
         client.connection.log_in(ANN, "a newer token")
         _, second = await scripted.until_sent(device.Login, 2)
-        scripted.say(device.Failed(first.n, device.UNAUTHORIZED))
-        scripted.say(device.Ok(second.n))
+        scripted.send_frame(device.Failed(first.n, device.UNAUTHORIZED))
+        scripted.send_frame(device.Ok(second.n))
         await client.until_event("attached", ANN)
         scripted.respond = welcome
         scripted.connections[-1].close("the connection breaks")
@@ -300,7 +300,7 @@ async def test_a_login_is_not_repeated_while_it_is_in_flight(scripted: ScriptedN
     client = await client_of(scripted, ANN, login_again=0.05)
     async with client.running(ready=False):
         (login,) = await scripted.until_sent(device.Login, 1)
-        scripted.say(device.Failed(login.n, device.OVERLOADED))
+        scripted.send_frame(device.Failed(login.n, device.OVERLOADED))
         await client.until(lambda: client.count("detached") == 1)
         # The connection is opened again before the login is due again, and the network is slow.
         client.connection.drop("lost")
@@ -309,6 +309,6 @@ async def test_a_login_is_not_repeated_while_it_is_in_flight(scripted: ScriptedN
         asyncio.get_running_loop().call_later(0.1, due.set)
         await due.wait()
         for sent in scripted.sent(device.Login)[1:]:
-            scripted.say(device.Ok(sent.n))
+            scripted.send_frame(device.Ok(sent.n))
         await client.until(lambda: client.count("attached") == 1)
         assert len(scripted.sent(device.Login)) == 2

@@ -122,7 +122,7 @@ class Member(Phone):
         self._n += 1
         self._connection.send(frames.Send(self._n, self.number, to, id, kind, body, **more))
 
-    def whisper(self, id: str, content: Any) -> None:
+    def send_to_business(self, id: str, content: Any) -> None:
         """Send to the business alone."""
         kind, body = self.write(json.dumps(content).encode())
         self.send(BUSINESS, id, kind, body)
@@ -131,9 +131,9 @@ class Member(Phone):
         distribution = base64.b64encode(self.own_key.distribution()).decode()
         self._n += 1
         content = {"type": "sender_key", "sender_key": {"group": group, "distribution": distribution}}
-        self.whisper(f"key-{self.number}-{self._n}", content)
+        self.send_to_business(f"key-{self.number}-{self._n}", content)
 
-    async def say(self, group: str, id: str, content: Any) -> None:
+    async def send_to_group(self, group: str, id: str, content: Any) -> None:
         """Send to the group, under the sender key that the business may have."""
         epoch = (await self.call("GET", f"/{group}"))["epoch"]
         body = self.own_key.encrypt(json.dumps(content).encode())
@@ -198,21 +198,21 @@ class Scene:
         found = [await self.member(number) for number in numbers]
         for member in found:
             await member.join(group)
-        await self.knows(group, *numbers)
+        await self.until_joined(group, *numbers)
         return found
 
-    async def knows(self, group: str, *numbers: str, without: tuple[str, ...] = ()) -> None:
+    async def until_joined(self, group: str, *numbers: str, without: tuple[str, ...] = ()) -> None:
         """Wait until the business's webhook was notified of these joins and its replica of the group contains them.
 
         without: numbers that must have left the replica.
         """
 
-        def so() -> bool:
+        def is_current() -> bool:
             known = self.running.shard.groups.replicas.find(group)
             present = {number for number, _ in known.participants} if known else set()
             return set(numbers) <= present and not present & set(without)
 
-        await self.world.sink.signals.until(so)
+        await self.world.sink.signals.until(is_current)
 
     def bodies(self, key: str) -> list[dict[str, Any]]:
         """Return the entries of `messages` or `statuses` that the webhook has accepted, each event once."""
@@ -229,7 +229,7 @@ class Scene:
     def system(self) -> list[dict[str, Any]]:
         return [entry["system"] for entry in self.bodies("messages") if entry["type"] == "system"]
 
-    async def hears(self, predicate: Any) -> None:
+    async def until_webhook(self, predicate: Any) -> None:
         await self.world.sink.signals.until(predicate)
 
 

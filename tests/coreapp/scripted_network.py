@@ -130,7 +130,7 @@ class ScriptedNetwork:
         ]
         self.live.send(frames.Accepted(numbers))
 
-    def say(self, frame: Any) -> None:
+    def send_frame(self, frame: Any) -> None:
         assert self.live is not None
         self.live.send(frame)
 

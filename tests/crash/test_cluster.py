@@ -185,7 +185,7 @@ def _late_take_overs(scene: Scene, records: Sequence[LeaseRecord]) -> list[str]:
 
 def _write(scene: Scene, seed: int, problems: Sequence[str], log: str) -> None:
     date = datetime.date.today().isoformat()
-    result = "\n".join(problems) or "The books balance."
+    result = "\n".join(problems) or "The ledger balances."
     (RESULTS / f"{date}-crash-cluster.md").write_text(
         f"# A cluster killed under load, {date}\n\n"
         f"Taken by `make test-crash`, seed {seed}: messages to robots at {RATE:.0f} a second on {SHAPE.webapps} "

@@ -98,7 +98,7 @@ async def _play(scene: Scene, messages: int, point_messages: int, only: str | No
 def _write(scene: Scene, seed: int, problems: list[str], suffix: str) -> None:
     date = datetime.date.today().isoformat()
     RESULTS.mkdir(exist_ok=True)
-    result = "\n".join(problems) or "The books balance."
+    result = "\n".join(problems) or "The ledger balances."
     (RESULTS / f"{date}-crash{suffix}.md").write_text(
         f"# Killed under load, {date}\n\n"
         f"Taken by `make test-crash`, seed {seed}: messages to robots at {RATE:.0f} a second on MariaDB "

@@ -139,5 +139,5 @@ def _write(title: str, scene: Scene, seed: int, problems: list[str]) -> None:
         f"# Faults of the database under load ({title}), {date}\n\n"
         f"Taken by `make test-crash`, seed {seed}: messages to robots at {RATE:.0f} a second, everything on one "
         "machine; each fault holds for 12 s unless its name says otherwise, and recovery counts from its end.\n\n"
-        f"{table.markdown(scene)}\n\n{table.NOTES}\n\n{chr(10).join(problems) or 'The books balance.'}\n"
+        f"{table.markdown(scene)}\n\n{table.NOTES}\n\n{chr(10).join(problems) or 'The ledger balances.'}\n"
     )

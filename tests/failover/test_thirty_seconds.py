@@ -334,7 +334,7 @@ class Report:
             "contacts and readiness. readiness: of the Webapps, from the stop, and from the moment that it is "
             "back; of network nodes likewise. Without Redis messages are sent as ever, so that Webapps stay ready. "
             f"recovery: from the stop to all three callbacks of a message sent after it.\n\n{balances}\n\n"
-            f"{table.NOTES}\n\n{chr(10).join(problems) or 'The books balance.'}\n"
+            f"{table.NOTES}\n\n{chr(10).join(problems) or 'The ledger balances.'}\n"
         )
 
 

@@ -90,12 +90,12 @@ class Person:
     async def write(self, group: str, text: str) -> str:
         return await self.fleet.groups.send(self.number, group, encode_text(text))
 
-    async def reads(self, *texts: str) -> None:
+    async def until_read(self, *texts: str) -> None:
         """Wait until exactly these texts have arrived, each once, in this order."""
         await self.until(lambda: len(self.messages) >= len(texts))
         assert [message.text for message in self.messages] == list(texts)
 
-    async def hears(self, change: str, *numbers: str) -> None:
+    async def until_notified(self, change: str, *numbers: str) -> None:
         """Wait until the network has notified the phone of this change of a group."""
         await self.until(
             lambda: any(n.kind == "group_changed" and n.detail == change and n.refs == numbers for n in self.notices)
@@ -134,5 +134,5 @@ async def meet(creator: Person, *others: Person) -> str:
     code = await creator.fleet.groups.get_code(creator.number, group)
     for other in others:
         await other.fleet.groups.join(other.number, f"https://example.org/{code}")
-        await creator.hears("joined", other.number)
+        await creator.until_notified("joined", other.number)
     return group

@@ -73,7 +73,7 @@ async def test_robots_join_a_group_by_link_and_send_read_receipts(
         link = f"https://join.example/{await phone.groups.get_code(ADA, group)}"
         for robot in robots:
             await phone.send(ADA, robot, f"Come to lunch: {link} !")
-            await ada.hears("joined", robot)
+            await ada.until_notified("joined", robot)
         sent = [await ada.write(group, f"{n}") for n in range(3)]
         expected = {(robot, "delivered") for robot in robots} | {(robot, "read") for robot in robots[:2]}
         for message_id in sent:
@@ -101,7 +101,7 @@ async def test_robots_killed_in_an_active_group_show_each_message_once(
         invitations = []
         for reader in readers:
             invitations.append(await phone.send(ADA, reader, link))
-            await ada.hears("joined", reader)
+            await ada.until_notified("joined", reader)
         sent = []
         for n in range(30):
             sent.append(await ada.write(group, f"{n}"))

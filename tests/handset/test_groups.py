@@ -53,15 +53,15 @@ async def test_a_group_message_is_read_by_all_members_and_acknowledged_by_receip
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
         first = await ada.write(group, "Hello all")
-        await bob.reads("Hello all")
-        await cid.reads("Hello all")
+        await bob.until_read("Hello all")
+        await cid.until_read("Hello all")
         assert (bob.messages[0].peer, bob.messages[0].group, bob.messages[0].id) == (ADA, group, first)
         expected = {(who, what) for who in (BOB, CID) for what in ("delivered", "read")}
         await ada.until(lambda: set(ada.events(first)) == expected)
         assert {notice.group for notice in ada.notices if first in notice.refs} == {group}
         await bob.write(group, "Hello Ada")
-        await ada.reads("Hello Ada")
-        await cid.reads("Hello all", "Hello Ada")
+        await ada.until_read("Hello Ada")
+        await cid.until_read("Hello all", "Hello Ada")
         # Messages about keys are never shown, and their secrets are not in the inbox.
         kinds = [(message.kind, message.content) for message in await received(cid)]
         assert kinds.count((inbox.CONTROL, "")) == 2
@@ -74,8 +74,8 @@ async def test_the_sender_key_is_distributed_once_per_member(person: MakePerson)
         group = await meet(ada, bob, cid)
         for n in range(5):
             await ada.write(group, f"{n}")
-        await bob.reads("0", "1", "2", "3", "4")
-        await cid.reads("0", "1", "2", "3", "4")
+        await bob.until_read("0", "1", "2", "3", "4")
+        await cid.until_read("0", "1", "2", "3", "4")
         for who in (bob, cid):
             assert [message.kind for message in await received(who)] == [inbox.CONTROL, *[inbox.TEXT] * 5]
 
@@ -97,7 +97,7 @@ async def test_an_offline_phone_reads_later_and_a_sender_may_be_disconnected(
     async with phones(ada, bob):
         group = await meet(ada, bob)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")
     async with ada.phone():
         await ada.write(group, "two")
         await ada.fleet.wait_until_sent()
@@ -106,7 +106,7 @@ async def test_an_offline_phone_reads_later_and_a_sender_may_be_disconnected(
         await ada.write(group, "three")
     await live_network.start()
     async with phones(ada, bob):
-        await bob.reads("one", "two", "three")
+        await bob.until_read("one", "two", "three")
 
 
 async def test_a_new_member_reads_messages_after_joining(person: MakePerson) -> None:
@@ -114,13 +114,13 @@ async def test_a_new_member_reads_messages_after_joining(person: MakePerson) -> 
     async with phones(ada, bob, cid):
         group = await meet(ada, bob)
         await ada.write(group, "before")
-        await bob.reads("before")
+        await bob.until_read("before")
         code = await ada.fleet.groups.get_code(ADA, group)
         # Ada has no notice of the join when she sends: the network reports that the group has changed.
         await cid.fleet.groups.join(CID, code)
         await ada.write(group, "after")
-        await cid.reads("after")
-        await bob.reads("before", "after")
+        await cid.until_read("after")
+        await bob.until_read("before", "after")
         assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
 
 
@@ -132,7 +132,7 @@ async def test_a_message_queued_while_the_group_changed_is_encrypted_again(
         group = await meet(ada, bob)
         code = await ada.fleet.groups.get_code(ADA, group)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")
         await ada.fleet.wait_until_sent()
         await live_network.stop()
         message_id = await ada.write(group, "two")
@@ -140,8 +140,8 @@ async def test_a_message_queued_while_the_group_changed_is_encrypted_again(
     async with cid.phone():
         await cid.fleet.groups.join(CID, code)
     async with phones(ada, bob, cid):
-        await bob.reads("one", "two")
-        await cid.reads("two")
+        await bob.until_read("one", "two")
+        await cid.until_read("two")
         assert cid.messages[0].id == message_id
         await ada.fleet.wait_until_sent()
 
@@ -155,7 +155,7 @@ async def test_an_outbox_full_of_stale_messages_is_encrypted_again(
         group = await meet(ada, bob)
         code = await ada.fleet.groups.get_code(ADA, group)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")
         await ada.fleet.wait_until_sent()
         await live_network.stop()
         for text in ("two", "three", "four"):
@@ -164,10 +164,10 @@ async def test_an_outbox_full_of_stale_messages_is_encrypted_again(
     async with cid.phone():
         await cid.fleet.groups.join(CID, code)
     async with phones(bob, cid), ada.phone(limits=limits):
-        await bob.reads("one", "two", "three", "four")
-        await cid.reads("two", "three", "four")
+        await bob.until_read("one", "two", "three", "four")
+        await cid.until_read("two", "three", "four")
         await ada.write(group, "five")
-        await cid.reads("two", "three", "four", "five")
+        await cid.until_read("two", "three", "four", "five")
 
 
 async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: MakePerson) -> None:
@@ -175,18 +175,18 @@ async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: 
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
         await ada.write(group, "one")
-        await bob.reads("one")
-        await cid.reads("one")
+        await bob.until_read("one")
+        await cid.until_read("one")
         database = cid.database
         async with database.reading() as connection:
             (row,) = await handset_groups.list_keys(connection, [(CID, group, ADA)])
         await database.close()
         kept = RowSealer(HANDSET_KEY).sender_key(row)
         await ada.fleet.groups.remove(ADA, group, [CID])
-        await cid.hears("removed", CID)
+        await cid.until_notified("removed", CID)
         await ada.write(group, "two")
-        await bob.reads("one", "two")
-        await cid.reads("one")
+        await bob.until_read("one", "two")
+        await cid.until_read("one")
         with pytest.raises(NoSuchGroup):
             await cid.write(group, "let me in")
         # The old key that Cid kept decrypts nothing under the new one.
@@ -199,7 +199,7 @@ async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: 
 
         bob.fleet.arrived = listen  # type: ignore[method-assign]
         await ada.write(group, "three")
-        await bob.reads("one", "two", "three")
+        await bob.until_read("one", "two", "three")
         (frame,) = [frame for frame in sealed if frame.kind == wire.GROUP]
         with pytest.raises(e2ee.NoSession):
             kept.decrypt(frame.body)
@@ -216,14 +216,14 @@ async def test_a_returning_member_receives_the_key_again(person: MakePerson) -> 
     async with phones(ada, bob):
         group = await meet(ada, bob)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")
         code = await ada.fleet.groups.get_code(ADA, group)
         await bob.fleet.groups.leave(BOB, group)
-        await ada.hears("left", BOB)
+        await ada.until_notified("left", BOB)
         await ada.write(group, "to nobody")
         await bob.fleet.groups.join(BOB, code)
         await ada.write(group, "two")
-        await bob.reads("one", "two")
+        await bob.until_read("one", "two")
 
 
 async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(person: MakePerson) -> None:
@@ -231,7 +231,7 @@ async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(pers
     async with phones(ada, bob):
         group = await meet(ada, bob)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")
     # Bob's phone has lost the key.
     database = bob.database
     async with database.transaction() as connection:
@@ -247,7 +247,7 @@ async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(pers
                 if keys_ == 2:
                     break
         await ada.write(group, "found")
-        await bob.reads("one", "found")
+        await bob.until_read("one", "found")
         assert ada.events(lost) == []
 
 
@@ -256,11 +256,11 @@ async def test_a_new_phone_of_a_member_receives_the_key(person: MakePerson) -> N
     async with phones(ada, bob):
         group = await meet(ada, bob)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")
     async with ada.phone(), bob.phone(fresh=True):
         await ada.until(lambda: any(n.kind == "identity" and n.peer == BOB for n in ada.notices))
         await ada.write(group, "two")
-        await bob.reads("one", "two")
+        await bob.until_read("one", "two")
 
 
 async def test_a_non_member_receives_no_key(person: MakePerson) -> None:
@@ -268,12 +268,12 @@ async def test_a_non_member_receives_no_key(person: MakePerson) -> None:
     async with phones(ada, bob, dot):
         group = await meet(ada, bob)
         await ada.write(group, "secret")
-        await bob.reads("secret")
+        await bob.until_read("secret")
         await dot.fleet.send_each(dot.fleet.devices[DOT], [ADA], content.encode_sender_key_request(group))
         await dot.fleet.send(DOT, ADA, "please")
-        await ada.reads("please")
+        await ada.until_read("please")
         await ada.fleet.send(ADA, DOT, "no")
-        await dot.reads("no")
+        await dot.until_read("no")
         assert inbox.CONTROL not in {message.kind for message in await received(dot)}
 
 
@@ -283,11 +283,11 @@ async def test_a_failed_commit_neither_loses_nor_repeats_a_group_message(person:
     async with phones(ada, bob):
         group = await meet(ada, bob)
         await ada.write(group, "0")
-        await bob.reads("0")
+        await bob.until_read("0")
         bob.store.failures += [fate, "ok", fate]
         for n in range(1, 6):
             await ada.write(group, f"{n}")
-        await bob.reads("0", "1", "2", "3", "4", "5")
+        await bob.until_read("0", "1", "2", "3", "4", "5")
         assert not bob.store.failures
         await ada.until(lambda: sum(n.kind == "read" for n in ada.notices) >= 1)
     assert [m.content for m in await received(bob) if m.kind == inbox.TEXT] == ["0", "1", "2", "3", "4", "5"]
@@ -306,4 +306,4 @@ async def test_an_invalid_distribution_changes_nothing(person: MakePerson) -> No
         ):
             await ada.fleet.send_each(ada_device, [BOB], plaintext)
         await ada.write(group, "one")
-        await bob.reads("one")
+        await bob.until_read("one")

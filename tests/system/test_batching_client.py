@@ -91,7 +91,7 @@ class BatchingClient(Business):
         self._arrived.set()
         return web.Response()
 
-    async def hears(self, statuses: int, replies: int) -> None:
+    async def until_received(self, statuses: int, replies: int) -> None:
         """Wait until this number of statuses and replies has arrived."""
         async with asyncio.timeout(60):
             while self.statuses < statuses or len(self.reply_took) < replies:
@@ -153,7 +153,7 @@ async def play(installation: Installation, webhook: Webhook, path: Path, message
         business.held = measure.metric(metrics, "tidings_callbacks_held")
         business.age = measure.metric(metrics, "tidings_callback_age_seconds")
         business.response_took = [sent.took for sent in load.sent]
-        await business.hears(3 * messages, messages // 10)
+        await business.until_received(3 * messages, messages // 10)
     finally:
         storing.cancel()
     return business

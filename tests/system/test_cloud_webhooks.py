@@ -151,14 +151,14 @@ async def test_the_url_of_a_file_serves_it_and_a_blocked_user_reaches_no_webhook
             message_id: str = response["messages"][0]["id"]
             return message_id
 
-        def heard() -> list[str]:
+        def received_types() -> list[str]:
             return [message["type"] for message in receiver.messages()]
 
         form = FormData({"messaging_product": "whatsapp"})
         form.add_field("file", PNG, filename="a.png", content_type="image/png")
         async with http.post(f"/v25.0/{NUMBER}/media", data=form) as response:
             await send("image", {"id": (await response.json())["id"]})
-        await receiver.until(lambda: heard() == ["image"])
+        await receiver.until(lambda: received_types() == ["image"])
         url = urlsplit(receiver.messages()[0]["image"]["url"])
         # The harness names the host without its port.
         assert (url.scheme, url.netloc) == ("http", "127.0.0.1")
@@ -172,7 +172,7 @@ async def test_the_url_of_a_file_serves_it_and_a_blocked_user_reaches_no_webhook
         await receiver.until(lambda: receiver.statuses(refused) == ["failed"])
         assert await business.must("DELETE", f"/v25.0/{NUMBER}/block_users", blocks)
         await send("text", {"body": "location"})
-        await receiver.until(lambda: heard() == ["image", "location"])
+        await receiver.until(lambda: received_types() == ["image", "location"])
 
 
 async def test_a_webhook_that_a_test_requests_is_posted_to_the_subscribed_app(installation: Installation) -> None:

@@ -46,9 +46,9 @@ class Scene:
         self.ada.type(f"{about}, from Ada")
         await self.ben.write(BUSINESS, f"{about}, from Ben")
         for name in ("Ada", "Ben"):
-            await self.heard(f"{about}, from {name}")
+            await self.until_received(f"{about}, from {name}")
 
-    async def both_are_told(self, about: str) -> None:
+    async def until_both_received(self, about: str) -> None:
         """Send a message from the business to each recipient. Both show it, and the business gets their receipts."""
         ids = [await self.tell(ADA, f"{about}, to Ada"), await self.tell(BEN, f"{about}, to Ben")]
         await self.ada.until(f"{about}, to Ada")
@@ -56,7 +56,7 @@ class Scene:
         for message_id in ids:
             await self.webhook.until(lambda body, id=message_id: (id, "delivered") in statuses(body))  # type: ignore[misc]
 
-    async def heard(self, text: str) -> None:
+    async def until_received(self, text: str) -> None:
         await self.webhook.until(lambda body: text in texts([body]))
 
     def shown_by_ben(self) -> Sequence[str]:
@@ -112,7 +112,7 @@ async def scene(installation: Installation, webhook: tuple[Webhook, str], folder
             await ada.until("Connected")
             await business.check_contacts([ADA, BEN])
             made = Scene(installation, business, sink, ada, ben)
-            await made.both_are_told("hello")
+            await made.until_both_received("hello")
             await made.both_write("hello yourself")
             yield made
     finally:
@@ -125,9 +125,9 @@ async def test_after_a_restore_first_messages_arrive_once_in_either_direction(
     async with scene(installation, webhook, tmp_path) as made:
         await made.restore()
         await made.both_write("first after a restore")
-        await made.both_are_told("answered")
+        await made.until_both_received("answered")
         await made.restore()
-        await made.both_are_told("first after another")
+        await made.until_both_received("first after another")
         await made.both_write("answered on that")
         made.check(heard=6, shown=3)
 
@@ -138,9 +138,9 @@ async def test_after_session_deletion_first_messages_arrive_once_in_either_direc
     async with scene(installation, webhook, tmp_path) as made:
         await made.delete_sessions()
         await made.both_write("first")
-        await made.both_are_told("answered")
+        await made.until_both_received("answered")
         await made.delete_sessions()
-        await made.both_are_told("first this time")
+        await made.until_both_received("first this time")
         await made.both_write("answered on that")
         made.check(heard=6, shown=3)
 
@@ -154,5 +154,5 @@ async def test_after_garbage_on_lost_sessions_the_first_valid_message_arrives_on
             kind, version = ("prekey", b"\x44") if number % 2 else ("message", b"\x33")
             await made.ben.send_raw(BUSINESS, kind, to_text(version + b"garbage %d" % number))
         await made.both_write("true")
-        await made.both_are_told("answered")
+        await made.until_both_received("answered")
         made.check(heard=4, shown=2)

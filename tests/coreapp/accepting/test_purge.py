@@ -164,7 +164,7 @@ async def test_queued_group_messages_are_purged_and_sender_key_jobs_are_not(scen
     assert await purge(scene.running, waiting) == (1, 1)
     link.drop("test")
     stays = await scene.sent(group, "stays")
-    await scene.hears(lambda: len(scene.statuses(stays)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(stays)) == 3)
     assert scene.statuses(purged) == [("failed", group, None)]
     assert (ann.keys, [text for _, text in ann.shown]) == (1, ["stays"])
 

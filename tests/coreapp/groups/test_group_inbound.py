@@ -41,7 +41,7 @@ async def talking(scene: Scene, *numbers: str) -> tuple[str, list[Member]]:
     group = await scene.create()
     members = await scene.joined(group, *numbers)
     message = await scene.sent(group, "welcome")
-    await scene.hears(lambda: len(scene.statuses(message)) == 1 + 2 * len(members))
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 1 + 2 * len(members))
     for member in members:
         member.give_key(group)
     return group, members
@@ -54,8 +54,8 @@ def received(scene: Scene) -> list[dict[str, Any]]:
 async def test_a_group_message_reaches_the_webhook_with_group_id_and_context(scene: Scene) -> None:
     group, (ann, _) = await talking(scene, ANN, BEN)
     ours = ann.shown[0][0]
-    await ann.say(group, "in-1", text("hello all", context={"id": ours, "from": BUSINESS}))
-    await scene.hears(lambda: len(received(scene)) == 1)
+    await ann.send_to_group(group, "in-1", text("hello all", context={"id": ours, "from": BUSINESS}))
+    await scene.until_webhook(lambda: len(received(scene)) == 1)
     (entry,) = received(scene)
     assert entry == {
         "from": ANN,
@@ -73,16 +73,16 @@ async def test_a_group_message_reaches_the_webhook_with_group_id_and_context(sce
 async def test_group_messages_are_read_across_a_crash_without_duplicates(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     for n in range(3):
-        await ann.say(group, f"a{n}", text(str(n)))
-    await scene.hears(lambda: len(received(scene)) == 3)
+        await ann.send_to_group(group, f"a{n}", text(str(n)))
+    await scene.until_webhook(lambda: len(received(scene)) == 3)
     # Our acknowledgements are lost: everything is delivered again to the next owner.
     scene.running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
-    await ann.say(group, "a3", text("3"))
-    await ben.say(group, "b0", text("0"))
-    await scene.hears(lambda: len(received(scene)) == 5)
+    await ann.send_to_group(group, "a3", text("3"))
+    await ben.send_to_group(group, "b0", text("0"))
+    await scene.until_webhook(lambda: len(received(scene)) == 5)
     await scene.restart()
-    await ann.say(group, "a4", text("4"))
-    await scene.hears(lambda: len(received(scene)) == 6)
+    await ann.send_to_group(group, "a4", text("4"))
+    await scene.until_webhook(lambda: len(received(scene)) == 6)
     assert [entry["id"] for entry in received(scene)] == ["a0", "a1", "a2", "a3", "b0", "a4"]
 
 
@@ -90,17 +90,17 @@ async def test_a_group_message_without_its_sender_key_is_dropped_and_the_key_req
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     message = await scene.sent(group)
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
-    await ann.say(group, "lost-1", text("nobody has my key"))
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
+    await ann.send_to_group(group, "lost-1", text("nobody has my key"))
     await ann.signals.until(lambda: ann.key_requests == 1)
-    await ann.say(group, "in-1", text("now they have"))
-    await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1"])
+    await ann.send_to_group(group, "in-1", text("now they have"))
+    await scene.until_webhook(lambda: [entry["id"] for entry in received(scene)] == ["in-1"])
     # A new chain that was not announced: the business has requested the key already within this hour.
     ann.own_key = e2ee.SenderKeyRecord.create(ann.own_key.distribution_id)
-    await ann.say(group, "lost-2", text("a new key"))
+    await ann.send_to_group(group, "lost-2", text("a new key"))
     ann.give_key(group)
-    await ann.say(group, "in-2", text("and again"))
-    await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1", "in-2"])
+    await ann.send_to_group(group, "in-2", text("and again"))
+    await scene.until_webhook(lambda: [entry["id"] for entry in received(scene)] == ["in-1", "in-2"])
     assert ann.key_requests == 1
 
 
@@ -108,32 +108,32 @@ async def test_a_participant_who_requests_the_sender_key_gets_it_again(scene: Sc
     group, (ann, ben) = await talking(scene, ANN, BEN)
     ann.business_key = None
     request = {"type": "sender_key_request", "sender_key_request": {"group": group}}
-    ann.whisper("ask-1", request)
+    ann.send_to_business("ask-1", request)
     await ann.signals.until(lambda: ann.keys == 2)
     second = await scene.sent(group, "two")
-    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 5)
     assert [body for _, body in ann.shown] == ["welcome", "two"]
     # At most once an hour, and not to numbers outside the group.
-    ann.whisper("ask-2", request)
+    ann.send_to_business("ask-2", request)
     (cat,) = [await scene.member(CAT)]
     await scene.call(lambda n: core.CheckContacts(n, BUSINESS, ["+" + CAT], True))
     content = b'{"type":"text","text":{"body":"hello"}}'
     assert isinstance(await scene.call(lambda n: core.AcceptMessage(n, BUSINESS, CAT, "text", content)), core.Accepted)
     await cat.signals.until(lambda: cat.record is not None)
-    cat.whisper("ask-3", request)
+    cat.send_to_business("ask-3", request)
     third = await scene.sent(group, "three")
-    await scene.hears(lambda: len(scene.statuses(third)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(third)) == 5)
     assert (ann.keys, ben.keys, cat.keys) == (2, 1, 0)
 
 
 async def test_the_sender_key_of_a_non_participant_is_ignored(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
     other = await scene.create("Another")
-    ann.whisper("key-1", {"type": "sender_key", "sender_key": {"group": other, "distribution": "aGk="}})
-    ann.whisper("key-2", {"type": "sender_key", "sender_key": {"group": group, "distribution": "aGk="}})
-    ann.whisper("key-3", {"type": "sender_key", "sender_key": {"group": group}})
-    ann.whisper("end", text("the end"))
-    await scene.hears(lambda: any(entry["id"] == "end" for entry in received(scene)))
+    ann.send_to_business("key-1", {"type": "sender_key", "sender_key": {"group": other, "distribution": "aGk="}})
+    ann.send_to_business("key-2", {"type": "sender_key", "sender_key": {"group": group, "distribution": "aGk="}})
+    ann.send_to_business("key-3", {"type": "sender_key", "sender_key": {"group": group}})
+    ann.send_to_business("end", text("the end"))
+    await scene.until_webhook(lambda: any(entry["id"] == "end" for entry in received(scene)))
     async with scene.world.database.reading() as connection:
         kept = await sender_keys.list_peers(connection, BUSINESS, [ANN])
     assert [key.group_id for key in kept] == [group]
@@ -147,16 +147,16 @@ async def test_each_participant_s_receipt_is_reported_once_across_crashes(scene:
     scene.running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
     message = await scene.sent(group)
     # A status that was skipped is reported together with the later one.
-    await scene.hears(lambda: len(scene.statuses(message)) == 4)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 4)
     await scene.restart()
     ben.send(BUSINESS, "late", frames.READ, refs=[message], group=group)
     ann.send(BUSINESS, "again", frames.DELIVERED, refs=[message], group=group)
     # A receipt that names another group than the message's, or none, has no effect.
     ann.send(BUSINESS, "wrong", frames.READ, refs=[message], group="15550000000-1")
     ann.send(BUSINESS, "none", frames.READ, refs=[message])
-    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 5)
     last = await scene.sent(group, "last")
-    await scene.hears(lambda: len(scene.statuses(last)) == 4)
+    await scene.until_webhook(lambda: len(scene.statuses(last)) == 4)
     found = scene.statuses(message)
     assert found[0] == ("sent", group, None)
     assert [status for status, who, _ in found if who == ANN] == ["delivered", "read"]
@@ -172,13 +172,13 @@ async def test_each_participant_s_receipt_is_reported_once_across_crashes(scene:
 
 async def test_marking_a_group_message_as_read_sends_receipts_to_each_author(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
-    await ann.say(group, "a1", text("1"))
-    await scene.hears(lambda: len(received(scene)) == 1)
-    await ben.say(group, "b1", text("2"))
-    await scene.hears(lambda: len(received(scene)) == 2)
-    await ann.say(group, "a2", text("3"))
-    await ann.say(group, "a3", text("4"))
-    await scene.hears(lambda: len(received(scene)) == 4)
+    await ann.send_to_group(group, "a1", text("1"))
+    await scene.until_webhook(lambda: len(received(scene)) == 1)
+    await ben.send_to_group(group, "b1", text("2"))
+    await scene.until_webhook(lambda: len(received(scene)) == 2)
+    await ann.send_to_group(group, "a2", text("3"))
+    await ann.send_to_group(group, "a3", text("4"))
+    await scene.until_webhook(lambda: len(received(scene)) == 4)
     assert isinstance(await scene.call(lambda n: core.MarkRead(n, BUSINESS, "a2")), core.Done)
     await ann.signals.until(lambda: len(ann.reads) == 1)
     await ben.signals.until(lambda: len(ben.reads) == 1)
@@ -201,29 +201,31 @@ async def test_a_participant_with_a_new_device_gets_the_sender_key_again(scene: 
     await soon(lambda: holders[ANN] == sender_keys.LACKS)
     message = await scene.sent(group, "two")
     await again.signals.until(lambda: bool(again.shown or again.lost))
-    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 5)
     assert [body for _, body in again.shown] == ["two"]
     assert (again.keys, ben.keys) == (1, 1)
 
 
 async def test_a_deleted_group_message_is_reported_and_no_longer_unread(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
-    await ann.say(group, "a1", text("oops"))
-    await ann.say(group, "a2", {"type": "deleted", "deleted": {"id": "a1"}})
-    await scene.hears(lambda: [entry["status"] for entry in scene.bodies("statuses") if entry["id"] == "a1"] != [])
+    await ann.send_to_group(group, "a1", text("oops"))
+    await ann.send_to_group(group, "a2", {"type": "deleted", "deleted": {"id": "a1"}})
+    await scene.until_webhook(
+        lambda: [entry["status"] for entry in scene.bodies("statuses") if entry["id"] == "a1"] != []
+    )
     async with scene.world.database.reading() as connection:
         assert await group_messages.list_unread(connection, BUSINESS, "a1", limit=9) == ()
 
 
 async def test_only_its_author_can_delete_a_group_message(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
-    await ann.say(group, "a1", text("mine"))
-    await scene.hears(lambda: len(received(scene)) == 1)
+    await ann.send_to_group(group, "a1", text("mine"))
+    await scene.until_webhook(lambda: len(received(scene)) == 1)
     scene.running.shard.receiving.statuses.tracker.evict()
-    await ben.say(group, "b1", {"type": "deleted", "deleted": {"id": "a1"}})
-    ben.whisper("b2", {"type": "deleted", "deleted": {"id": "a1"}})
-    await ben.say(group, "b3", text("done"))
-    await scene.hears(lambda: len(received(scene)) == 2)
+    await ben.send_to_group(group, "b1", {"type": "deleted", "deleted": {"id": "a1"}})
+    ben.send_to_business("b2", {"type": "deleted", "deleted": {"id": "a1"}})
+    await ben.send_to_group(group, "b3", text("done"))
+    await scene.until_webhook(lambda: len(received(scene)) == 2)
     assert [entry for entry in scene.bodies("statuses") if entry["status"] == "deleted"] == []
     async with scene.world.database.reading() as connection:
         assert len(await group_messages.list_unread(connection, BUSINESS, "a1", limit=9)) == 1
@@ -242,23 +244,23 @@ async def test_a_new_group_during_a_batch_does_not_disturb_it(scene: Scene) -> N
         return await load(ids, members)
 
     events.receipts.load = hear_of_another  # type: ignore[method-assign]
-    ann.whisper("ask-1", {"type": "sender_key_request", "sender_key_request": {"group": other}})
-    ann.whisper("ask-2", {"type": "sender_key_request", "sender_key_request": {"group": group}})
+    ann.send_to_business("ask-1", {"type": "sender_key_request", "sender_key_request": {"group": other}})
+    ann.send_to_business("ask-2", {"type": "sender_key_request", "sender_key_request": {"group": group}})
     await ann.signals.until(lambda: ann.keys == 2)
     message = await scene.sent(group, "two")
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
     assert [body for _, body in ann.shown] == ["welcome", "two"]
 
 
 async def test_a_participant_who_rejoins_with_a_new_sender_key_is_read(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
-    await ann.say(group, "a1", text("1"))
-    await scene.hears(lambda: len(received(scene)) == 1)
+    await ann.send_to_group(group, "a1", text("1"))
+    await scene.until_webhook(lambda: len(received(scene)) == 1)
     await ann.call("DELETE", f"/{group}")
-    await scene.knows(group, without=(ANN,))
+    await scene.until_joined(group, without=(ANN,))
     ann.own_key = e2ee.SenderKeyRecord.create(ann.own_key.distribution_id)
     await ann.join(group)
     ann.give_key(group)
-    await ann.say(group, "a2", text("2"))
-    await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["a1", "a2"])
+    await ann.send_to_group(group, "a2", text("2"))
+    await scene.until_webhook(lambda: [entry["id"] for entry in received(scene)] == ["a1", "a2"])
     assert ann.key_requests == 0

@@ -56,7 +56,7 @@ async def test_a_group_can_be_created_and_changed_with_a_callback_per_change(sce
         [BUSINESS, ANN],
         [BUSINESS],
     )
-    await scene.hears(lambda: len(scene.system()) == 11)
+    await scene.until_webhook(lambda: len(scene.system()) == 11)
     assert [(entry["type"], entry.get("users")) for entry in scene.system() if entry["group_id"] == group] == [
         ("group_created", None),
         ("group_user_joined", [ANN]),
@@ -150,10 +150,10 @@ async def test_a_queued_message_fails_with_401_after_the_business_is_removed(sce
     link.send = lambda envelope: None  # type: ignore[method-assign]
     message = await scene.sent(group)
     await ann.call("DELETE", f"/{group}/participants", {"numbers": [BUSINESS]})
-    await scene.hears(lambda: scene.system()[-1]["type"] == "group_user_left")
+    await scene.until_webhook(lambda: scene.system()[-1]["type"] == "group_user_left")
     link.send = send  # type: ignore[method-assign]
     scene.running.shard.sending.transmitter.connected()
-    await scene.hears(lambda: bool(scene.statuses(message)))
+    await scene.until_webhook(lambda: bool(scene.statuses(message)))
     assert scene.statuses(message) == [("failed", group, None)]
     (status,) = [entry for entry in scene.bodies("statuses") if entry["id"] == message]
     assert (status["errors"][0]["code"], status["errors"][0]["title"]) == (401, "Group does not exist")
@@ -173,7 +173,7 @@ async def test_groups_changed_while_the_coreapp_was_stopped_are_found_again(scen
     while book.find(group) is None:
         await book.sync()
     message = await scene.sent(group)
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
     assert [text for _, text in ann.shown] == ["hello"]
 
 
@@ -181,7 +181,7 @@ async def test_a_key_restore_replaces_every_sender_key(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     first = await scene.sent(group, "one")
-    await scene.hears(lambda: len(scene.statuses(first)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 3)
     async with scene.world.database.reading() as connection:
         (before,) = await sender_keys.list_own(connection, BUSINESS, [group])
     exported = await scene.call(lambda n: core.ExportKeys(n, BUSINESS, "a password of some length"))
@@ -196,7 +196,7 @@ async def test_a_key_restore_replaces_every_sender_key(scene: Scene) -> None:
     await ann.signals.until(lambda: len(ann.shown) == 2)
     assert [text for _, text in ann.shown] == ["one", "two"]
     assert ann.keys == 2
-    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 3)
     async with scene.world.database.reading() as connection:
         (after,) = await sender_keys.list_own(connection, BUSINESS, [group])
     assert before.record != after.record

@@ -44,7 +44,7 @@ async def test_a_group_message_is_encrypted_once_and_read_by_every_participant(s
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     message = await scene.sent(group, "first")
-    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 5)
     assert texts(ann) == texts(ben) == ["first"]
     assert (ann.keys, ben.keys) == (1, 1)
     statuses = scene.statuses(message)
@@ -52,7 +52,7 @@ async def test_a_group_message_is_encrypted_once_and_read_by_every_participant(s
     for member in (ANN, BEN):
         assert [s for s in statuses if s[1] == member] == [("delivered", member, group), ("read", member, group)]
     second = await scene.sent(group, "second")
-    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 5)
     assert (ann.keys, ben.keys) == (1, 1)
     assert ann.shown == ben.shown == [(message, "first"), (second, "second")]
 
@@ -85,12 +85,12 @@ async def test_an_old_distribution_id_is_replaced_by_a_version_4_uuid_after_a_re
         with monkeypatch.context() as before:
             before.setattr(uuid, "uuid4", lambda: uuid.UUID(bytes=DISTRIBUTION))
             first = await scene.sent(group, "of before")
-            await scene.hears(lambda: len(scene.statuses(first)) == 3)
+            await scene.until_webhook(lambda: len(scene.statuses(first)) == 3)
         assert ann.business_key is not None
         assert ann.business_key.distribution_id == DISTRIBUTION
         await scene.restart()
     message = await scene.sent(group, "hello")
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
     assert texts(ann) == (["of before"] if restarted else []) + ["hello"]
     assert ann.business_key is not None
     made = uuid.UUID(bytes=ann.business_key.distribution_id)
@@ -101,7 +101,7 @@ async def test_group_messages_keep_their_order_while_the_first_sender_key_is_in_
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     sent = [await scene.sent(group, str(n)) for n in range(20)]
-    await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
+    await scene.until_webhook(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
     assert ann.shown == ben.shown == [(message, str(n)) for n, message in enumerate(sent)]
     assert (ann.keys, ben.keys) == (1, 1)
 
@@ -122,17 +122,17 @@ async def test_group_messages_with_ids_of_several_clocks_keep_the_order_of_accep
 
     # All of them wait for the sender key to arrive.
     await asyncio.gather(*(send(place, message) for place, message in enumerate(sent)))
-    await scene.hears(lambda: all(len(scene.statuses(message)) == 3 for message in sent))
+    await scene.until_webhook(lambda: all(len(scene.statuses(message)) == 3 for message in sent))
     assert texts(ann) == ["0", "1", "2", "3"]
 
 
 async def test_a_message_to_an_empty_group_is_sent_and_the_next_is_read(scene: Scene) -> None:
     group = await scene.create()
     alone = await scene.sent(group, "anybody there?")
-    await scene.hears(lambda: scene.statuses(alone) == [("sent", group, None)])
+    await scene.until_webhook(lambda: scene.statuses(alone) == [("sent", group, None)])
     (ann,) = await scene.joined(group, ANN)
     message = await scene.sent(group, "welcome")
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
     assert texts(ann) == ["welcome"]
 
 
@@ -144,10 +144,10 @@ async def test_a_message_right_after_an_unannounced_join_is_read(scene: Scene, b
     if before == "everybody has left":
         (ann,) = await scene.joined(group, ANN)
         first = await scene.sent(group, "first")
-        await scene.hears(lambda: len(scene.statuses(first)) == 3)
+        await scene.until_webhook(lambda: len(scene.statuses(first)) == 3)
         shown = ["first"]
         await ann.call("DELETE", f"/{group}")
-        await scene.knows(group, without=(ANN,))
+        await scene.until_joined(group, without=(ANN,))
     else:
         ann = await scene.member(ANN)
     events = scene.running.shard.receiving
@@ -157,8 +157,8 @@ async def test_a_message_right_after_an_unannounced_join_is_read(scene: Scene, b
     )
     await ann.join(group)
     message = await scene.sent(group, "welcome")
-    await scene.hears(lambda: ("sent", group, None) in scene.statuses(message))
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await scene.until_webhook(lambda: ("sent", group, None) in scene.statuses(message))
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
     assert texts(ann) == [*shown, "welcome"]
     assert ann.lost == []
 
@@ -167,10 +167,10 @@ async def test_a_new_member_gets_the_sender_key_and_reads_later_messages(scene: 
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     first = await scene.sent(group, "before")
-    await scene.hears(lambda: len(scene.statuses(first)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 3)
     (ben,) = await scene.joined(group, BEN)
     second = await scene.sent(group, "after")
-    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 5)
     assert texts(ann) == ["before", "after"]
     assert texts(ben) == ["after"]
     assert (ann.keys, ben.keys, ben.lost) == (1, 1, [])
@@ -181,14 +181,14 @@ async def test_a_departure_replaces_the_sender_key(scene: Scene, how: str) -> No
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "all of us")
-    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 5)
     if how == "leaves":
         await ben.call("DELETE", f"/{group}")
     else:
         assert isinstance(await scene.change(group, core.REMOVE, numbers=[BEN]), core.Done)
-    await scene.knows(group, ANN, without=(BEN,))
+    await scene.until_joined(group, ANN, without=(BEN,))
     second = await scene.sent(group, "without Ben")
-    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 3)
     assert texts(ann) == ["all of us", "without Ben"]
     assert texts(ben) == ["all of us"]
     assert (ann.keys, ben.keys) == (2, 1)
@@ -210,13 +210,13 @@ async def test_an_unnoticed_rejoin_and_departure_still_replaces_the_sender_key(s
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
-    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 5)
     await ben.call("DELETE", f"/{group}")
     await ben.join(group)
     await ben.call("DELETE", f"/{group}")
-    await scene.hears(lambda: len(scene.system()) == 6)
+    await scene.until_webhook(lambda: len(scene.system()) == 6)
     second = await scene.sent(group, "two")
-    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 3)
     assert (ann.keys, ben.keys) == (2, 1)
     assert texts(ann) == ["one", "two"]
 
@@ -227,7 +227,7 @@ async def test_after_a_concurrent_group_change_messages_are_re_encrypted_in_orde
     group = await scene.create()
     ann, ben, cat = await scene.joined(group, ANN, BEN, CAT)
     first = await scene.sent(group, "one")
-    await scene.hears(lambda: len(scene.statuses(first)) == 7)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 7)
     # Notices are held back for a while, so the Coreapp's replica is out of date.
     events = scene.running.shard.receiving
     held: list[frames.Deliver] = []
@@ -237,7 +237,7 @@ async def test_after_a_concurrent_group_change_messages_are_re_encrypted_in_orde
     )
     await ben.call("DELETE", f"/{group}")
     sent = [await scene.sent(group, f"m{n}") for n in range(5)]
-    await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
+    await scene.until_webhook(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
     expected = [(first, "one"), *((message, f"m{n}") for n, message in enumerate(sent))]
     assert ann.shown == cat.shown == expected
     assert ben.shown == [(first, "one")]
@@ -245,9 +245,9 @@ async def test_after_a_concurrent_group_change_messages_are_re_encrypted_in_orde
     events.delivered = deliver  # type: ignore[method-assign]
     for delivery in held:
         deliver(delivery)
-    await scene.hears(lambda: any(entry["type"] == "group_user_left" for entry in scene.system()))
+    await scene.until_webhook(lambda: any(entry["type"] == "group_user_left" for entry in scene.system()))
     last = await scene.sent(group, "last")
-    await scene.hears(lambda: len(scene.statuses(last)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(last)) == 5)
     assert (ann.keys, cat.keys) == (2, 2)
     assert ann.shown == cat.shown == [*expected, (last, "last")]
 
@@ -265,7 +265,7 @@ async def test_no_group_message_is_sent_before_every_member_s_sender_key(scene: 
 
     link.send = watch  # type: ignore[method-assign]
     message = await scene.sent(group)
-    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 5)
     assert sent == [frames.PREKEY, frames.PREKEY, frames.GROUP]
 
 
@@ -277,7 +277,7 @@ async def test_a_member_who_cannot_get_the_sender_key_does_not_delay_the_group(s
         response = await client.put(f"/v1/blocks/{BEN}/{BUSINESS}", headers=headers)
         assert response.is_success
     message = await scene.sent(group)
-    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
     assert texts(ann) == ["hello"]
     assert texts(ben) == []
 
@@ -293,7 +293,7 @@ async def test_a_crash_between_sender_key_and_message_loses_and_repeats_nothing(
     link.send = lambda envelope: None  # type: ignore[method-assign]
     sent = [await scene.sent(group, str(n)) for n in range(3)]
     await scene.restart()
-    await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
+    await scene.until_webhook(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
     expected = [(message, str(n)) for n, message in enumerate(sent)]
     assert ann.shown == ben.shown == expected
     assert ann.lost == ben.lost == []
@@ -303,7 +303,7 @@ async def test_a_crash_with_stored_ciphertexts_resends_the_same_bytes(scene: Sce
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "first")
-    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 5)
     link = scene.running.shard.link
     send, taken = link.send, []
 
@@ -318,9 +318,9 @@ async def test_a_crash_with_stored_ciphertexts_resends_the_same_bytes(scene: Sce
     await ann.signals.until(lambda: len(ann.shown) == 2)
     await ben.signals.until(lambda: len(ben.shown) == 2)
     await scene.restart()
-    await scene.hears(lambda: len(scene.statuses(message)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(message)) == 5)
     third = await scene.sent(group, "third")
-    await scene.hears(lambda: len(scene.statuses(third)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(third)) == 5)
     assert texts(ann) == texts(ben) == ["first", "second", "third"]
     assert len(taken) == 1
 
@@ -329,16 +329,16 @@ async def test_a_crash_keeps_the_list_of_sender_key_holders(scene: Scene) -> Non
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
-    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 5)
     await scene.restart()
     second = await scene.sent(group, "two")
-    await scene.hears(lambda: len(scene.statuses(second)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 5)
     assert (ann.keys, ben.keys) == (1, 1)
     await scene.running.stopped()
     await ben.call("DELETE", f"/{group}")
     await scene.restart()
     third = await scene.sent(group, "three")
-    await scene.hears(lambda: len(scene.statuses(third)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(third)) == 3)
     assert texts(ann) == ["one", "two", "three"]
     assert (ann.keys, ben.keys) == (2, 1)
 
@@ -356,7 +356,7 @@ async def test_a_group_image_is_uploaded_once_and_sent_before_later_messages(sce
     )
     assert isinstance(response, core.Accepted), response
     after = await scene.sent(group, "after")
-    await scene.hears(lambda: len(scene.statuses(after)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(after)) == 5)
     assert [id for id, _ in ann.shown] == [response.id, after]
     assert ann.shown == ben.shown
     picture: Any = ann.shown[0][1]
@@ -367,7 +367,7 @@ async def test_an_image_in_flight_survives_a_group_change(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
-    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 5)
     events = scene.running.shard.receiving
     deliver = events.delivered
     events.delivered = (  # type: ignore[method-assign]
@@ -379,7 +379,7 @@ async def test_an_image_in_flight_survives_a_group_change(scene: Scene) -> None:
     response = await scene.call(
         lambda n: core.AcceptMessage(n, BUSINESS, group, "image", content, recipient_type="group", has_media=True)
     )
-    await scene.hears(lambda: len(scene.statuses(response.id)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(response.id)) == 3)
     picture: Any = ann.shown[-1][1]
     assert picture["image"]["blob"]
 
@@ -392,19 +392,19 @@ async def test_a_member_gets_the_sender_key_once_its_identity_is_acknowledged(
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
-    await scene.hears(lambda: len(scene.statuses(first)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 5)
     ann.disconnect()
     again = await scene.member(ANN)
-    await scene.hears(lambda: any(entry["type"] == "user_identity_changed" for entry in scene.system()))
+    await scene.until_webhook(lambda: any(entry["type"] == "user_identity_changed" for entry in scene.system()))
     second = await scene.sent(group, "two")
-    await scene.hears(lambda: len(scene.statuses(second)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(second)) == 3)
     assert [text for _, text in ben.shown] == ["one", "two"]
     assert (again.keys, again.shown) == (0, [])
     requested = await scene.call(lambda n: core.GetIdentity(n, BUSINESS, ANN))
     response = await scene.call(lambda n: core.AcknowledgeIdentity(n, BUSINESS, ANN, requested.hash))
     assert isinstance(response, core.Done), response
     third = await scene.sent(group, "three")
-    await scene.hears(lambda: len(scene.statuses(third)) == 5)
+    await scene.until_webhook(lambda: len(scene.statuses(third)) == 5)
     assert texts(again) == ["three"]
 
 
@@ -412,7 +412,7 @@ async def test_of_group_messages_that_the_database_refuses_together_only_the_cau
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     first = await scene.sent(group, "first")
-    await scene.hears(lambda: len(scene.statuses(first)) == 3)
+    await scene.until_webhook(lambda: len(scene.statuses(first)) == 3)
     rows = []
     for index in range(3):
         job = Job(f"job-{index}", 0, BUSINESS, group, JobForm.NEW, "", b"", index + 1)

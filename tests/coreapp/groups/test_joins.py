@@ -70,7 +70,7 @@ async def test_300_messages_posted_at_any_moment_after_a_join_are_all_read(scene
                 group = await scene.create()
             else:
                 await member.call("DELETE", f"/{group}")
-                await scene.knows(group, without=(member.number,))
+                await scene.until_joined(group, without=(member.number,))
             await join_once(
                 scene, member, group, OFFSETS[(turn * MEMBERS + number) % len(OFFSETS)], posted[member.number]
             )

@@ -265,7 +265,7 @@ async def test_new_pre_keys_are_stored_and_uploaded_when_the_network_runs_low(wo
     await world.network.signals.until(lambda: len(world.network.uploads) == 1)
     assert "prekeys" not in world.network.uploads[0]
     assert len({key["key_id"] for key in world.network.uploads[0]["kyber_prekeys"]}) == 100
-    world.network.say(frames.PreKeysLow(BUSINESS, 3, 100))
+    world.network.send_frame(frames.PreKeysLow(BUSINESS, 3, 100))
     await world.network.signals.until(lambda: len(world.network.uploads) == 2)
     assert "kyber_prekeys" not in world.network.uploads[1]
     uploaded = {key["key_id"] for key in world.network.uploads[1]["prekeys"]}

@@ -41,7 +41,7 @@ async def test_a_replaced_device_logs_in_on_a_new_connection_and_resends(world: 
     world.network.policy = lambda send: "hold" if len(world.network.sends) == 1 else None
     message = (await running.client.send(NUMBER)).id
     await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    world.network.say(device.Closing(device.REPLACED, BUSINESS))
+    world.network.send_frame(device.Closing(device.REPLACED, BUSINESS))
     await world.network.signals.until(lambda: world.network.logins == 2)
     await world.sink.signals.until(lambda: (message, "sent") in world.sink.labels())
     assert world.network.ids_sent() == [message, message]

@@ -201,7 +201,7 @@ async def test_statuses_of_group_messages_are_delayed(
         await scene.joined(group, ANN)
         started = time.monotonic()
         message = await scene.sent(group)
-        await scene.hears(lambda: len(scene.statuses(message)) == 3)
+        await scene.until_webhook(lambda: len(scene.statuses(message)) == 3)
         assert [status for status, _, _ in scene.statuses(message)] == ["sent", "delivered", "read"]
         # Due times have a resolution of 1 ms.
         assert posted[0] >= started + 0.3 - 0.001

@@ -22,7 +22,7 @@ ACCOUNT = "15550000000"
 DAY_MS = 86_400_000
 
 
-async def heard(database: Database, *users: str, ago: int = 1_000) -> None:
+async def record_inbound(database: Database, *users: str, ago: int = 1_000) -> None:
     """Record that users wrote some milliseconds ago."""
     now = int(time.time() * 1000)
     async with database.transaction() as connection:
@@ -37,7 +37,7 @@ async def call(cloud: Cloud, method: str, *users: Any, **fields: Any) -> httpx.R
 
 async def test_users_are_blocked_listed_and_unblocked(cloud: Cloud, database: Database, coreapp: FakeCoreapp) -> None:
     assert (await cloud.http.get(PATH)).text == '{"data":[]}'
-    await heard(database, "15550110001", "15550110002")
+    await record_inbound(database, "15550110001", "15550110002")
     response = await call(cloud, "POST", "+1 555-011-0001", 15550110002, "15550110001")
     check_headers(response)
     assert response.text == (
@@ -63,8 +63,8 @@ async def test_users_are_blocked_listed_and_unblocked(cloud: Cloud, database: Da
 
 
 async def test_only_users_who_wrote_within_24_hours_can_be_blocked(cloud: Cloud, database: Database) -> None:
-    await heard(database, "15550110001")
-    await heard(database, "15550110002", ago=DAY_MS + 1_000)
+    await record_inbound(database, "15550110001")
+    await record_inbound(database, "15550110002", ago=DAY_MS + 1_000)
     response = await call(cloud, "POST", "15550110001", "15550110002", "15550110003", ACCOUNT, "abc")
     assert response.status_code == 400
     found = response.json()
@@ -93,7 +93,7 @@ async def test_only_users_who_wrote_within_24_hours_can_be_blocked(cloud: Cloud,
         "fbtrace_id": response.headers["x-fb-request-id"],
     }
     # A user who is blocked stays blocked without an error.
-    await heard(database, "15550110001", ago=2 * DAY_MS)
+    await record_inbound(database, "15550110001", ago=2 * DAY_MS)
     assert (await call(cloud, "POST", "15550110001")).status_code == 200
 
 
@@ -103,7 +103,7 @@ async def test_a_number_blocks_at_most_64000_users(cloud: Cloud, database: Datab
             stop = min(start + 1_000, 63_999)
             rows = [BlockedUser(ACCOUNT, str(15_560_000_000 + n), 1) for n in range(start, stop)]
             await blocked_users.add(connection, rows)
-    await heard(database, "15550110001", "15550110002")
+    await record_inbound(database, "15550110001", "15550110002")
     response = await call(cloud, "POST", "15550110001", "15550110002")
     assert response.status_code == 400
     (failed,) = response.json()["block_users"]["failed_users"]
@@ -162,7 +162,7 @@ async def test_a_wrong_body_is_refused(
 
 async def test_each_number_has_its_own_block_list(cloud: Cloud, database: Database) -> None:
     headers = await second(cloud.served, database)
-    await heard(database, "15550110001")
+    await record_inbound(database, "15550110001")
     assert (await call(cloud, "POST", "15550110001")).status_code == 200
     path = f"/{OTHER_NUMBER}/block_users"
     assert (await cloud.http.get(path, headers=headers)).json() == {"data": []}

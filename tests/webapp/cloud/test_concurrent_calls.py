@@ -84,7 +84,7 @@ async def test_a_number_blocks_no_more_than_64000_users(cloud: Cloud, database: 
         for start in range(0, 63_999, 1_000):
             await blocked_users.add(connection, rows[start : start + 1_000])
     users = [f"1555011000{n}" for n in range(6)]
-    await test_blocks.heard(database, *users)
+    await test_blocks.record_inbound(database, *users)
     await connect(cloud)
     assert await statuses(test_blocks.call(cloud, "POST", user) for user in users) == [200, *[400] * 5]
 
