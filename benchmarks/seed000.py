@@ -63,7 +63,7 @@ call 100 messages before the message, so that no request waits for the network."
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One run."""
+    """Conditions of one run: clients, calls and delays."""
 
     name: str
     title: str

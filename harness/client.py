@@ -264,9 +264,9 @@ class Checks:
 
 
 def pair_checks(work: Iterable[Message], ahead: int) -> Iterator[tuple[str, Message | None]]:
-    """Yield the turns of clients: a number to check, then a message whose number was checked `ahead` turns before.
+    """Yield iterations of clients: a number to check, and a message to the number checked `ahead` iterations earlier.
 
-    The first `ahead` turns have no message, the last ones an empty number.
+    The first `ahead` iterations have no message, the last ones an empty number.
     """
     waiting: collections.deque[Message] = collections.deque()
     for message in work:

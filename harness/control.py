@@ -29,7 +29,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """`python -m <module> --control-fd=…`, which runs until `close`."""
+    """Child process that handles requests until `close`: `python -m <module> --control-fd=…`."""
 
     def __init__(self, name: str, module: str, directory: Path) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Child:
         return self._process.pid
 
     async def start(self, arguments: Sequence[str] = ()) -> None:
-        """Start it; it responds once it is ready."""
+        """Start the process. The first request waits until it is ready."""
         ours, theirs = socket.socketpair()
         with theirs, self._log_path.open("ab") as log:
             command = [sys.executable, "-m", self._module, f"--control-fd={theirs.fileno()}", *arguments]

@@ -66,7 +66,7 @@ class Fleet:
         self._changed.set()
 
     def _logged_in(self, device: FleetDevice) -> None:
-        """Record that a login has succeeded, or that its connection is lost."""
+        """Record that a login has succeeded or that its connection is lost."""
         done = self._logging_in.pop(device, None)
         if done is not None and not done.done():
             done.set_result(None)

@@ -29,7 +29,7 @@ _POSITION = re.compile(r"WSREP: Recovered position:?\s+(\S+)")
 
 
 class Node(MariaDB):
-    """One server of a cluster. Its start ends when it has the cluster's state."""
+    """One server of a cluster. `start` returns when it has the state of the cluster."""
 
     def __init__(self, number: int, group_port: int, peers: str, *, flush_log: int, buffer_pool_mb: int) -> None:
         """group_port: port for the other nodes. peers: addresses of all nodes, `gcomm://…`."""

@@ -23,7 +23,7 @@ class Posts:
 
 
 class GraphProcess(Child):
-    """The server, as an asynchronous context manager."""
+    """Process of `harness.graph_sink`, as an asynchronous context manager."""
 
     def __init__(self, directory: Path, *, delay: float = 0.001, rate: float = 0.0) -> None:
         """delay: seconds until a response. rate: messages per second, more are refused; 0 for no limit."""

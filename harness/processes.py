@@ -31,7 +31,7 @@ class ProcessEnded(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A revision of the program."""
+    """Source tree of one revision, and how to run its commands."""
 
     # Its files; `None` for the current directory.
     tree: Path | None = None

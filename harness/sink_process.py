@@ -21,7 +21,7 @@ _decode_records = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 class SinkProcess:
-    """Webhook sink, as an asynchronous context manager."""
+    """Process of the webhook `harness.sink`, as an asynchronous context manager."""
 
     def __init__(self, directory: Path, secret: str, *, verify_every: int = 100) -> None:
         self._directory = directory
