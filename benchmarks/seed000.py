@@ -32,7 +32,7 @@ from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import ONE_OF_EACH, Scene, Stage
 from benchmarks.workloads import delays
 from harness import client, ledger, spawn
-from harness.client import Checks, Message, Sent
+from harness.client import ContactChecks, Message, Sent
 from harness.cluster import ProcessCounts
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ call 100 messages before the message, so that no request waits for the network."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Setting:
+class RunConditions:
     """Conditions of one run: clients, calls and delays."""
 
     name: str
@@ -71,52 +71,54 @@ class Setting:
     share: float = 1.0  # fraction of the messages that is sent, for runs that would otherwise take too long
     locust: bool = False  # Locust drives the run
     patient: bool = False  # clients retry refused requests
-    checks: Checks = dataclasses.field(default_factory=Checks)  # contacts calls before the messages
+    checks: ContactChecks = dataclasses.field(default_factory=ContactChecks)  # contacts calls before the messages
 
 
-SEED = Setting("seed", "4 clients, cold, templates")
+SEED = RunConditions("seed", "4 clients, cold, templates")
 # Runs that alternate; the first is the base of the ratios.
 SETTINGS = (
     SEED,
-    Setting("seed-commit5", "the same, 5 ms a commit", delays(5)),
-    Setting("seed-commit15", "the same, 15 ms a commit", delays(15), share=0.5),
-    Setting("seed-distant", "the same, network 80–150 ms", delays(network="80..150"), share=0.2),
-    Setting("seed-locust", "the same, driven by Locust", locust=True),
+    RunConditions("seed-commit5", "the same, 5 ms a commit", delays(5)),
+    RunConditions("seed-commit15", "the same, 15 ms a commit", delays(15), share=0.5),
+    RunConditions("seed-distant", "the same, network 80–150 ms", delays(network="80..150"), share=0.2),
+    RunConditions("seed-locust", "the same, driven by Locust", locust=True),
 )
 # Runs under the conditions of the published report, and with its slower database.
 PAGE = (
-    Setting("seed-page", "the page's conditions: network 80–150 ms, 5 ms a commit", delays(COMMIT, DISTANCE), 0.1),
-    Setting(
+    RunConditions(
+        "seed-page", "the page's conditions: network 80–150 ms, 5 ms a commit", delays(COMMIT, DISTANCE), 0.1
+    ),
+    RunConditions(
         "seed-page-no-wait",
         "the page's conditions, `no_wait`",
         delays(COMMIT, DISTANCE),
         share=0.1,
-        checks=Checks("no_wait"),
+        checks=ContactChecks("no_wait"),
     ),
-    Setting(
+    RunConditions(
         "seed-page-ahead",
         "the page's conditions, `no_wait`, checked ahead",
         delays(COMMIT, DISTANCE),
         share=0.5,
-        checks=Checks("no_wait", AHEAD),
+        checks=ContactChecks("no_wait", AHEAD),
     ),
-    Setting("seed-page-commit15", "the page's slower database: 15 ms a commit", delays(15, DISTANCE), share=0.1),
-    Setting(
+    RunConditions("seed-page-commit15", "the page's slower database: 15 ms a commit", delays(15, DISTANCE), share=0.1),
+    RunConditions(
         "seed-page-commit15-ahead",
         "15 ms a commit, `no_wait`, checked ahead",
         delays(15, DISTANCE),
         share=0.3,
-        checks=Checks("no_wait", AHEAD),
+        checks=ContactChecks("no_wait", AHEAD),
     ),
 )
-LIMITED = Setting(
+LIMITED = RunConditions(
     "seed-limits",
     "the same, limits of 80 and 40 a second",
     {"TIDINGS_MESSAGES_RATE": "80", "TIDINGS_CONTACTS_RATE": "40"},
     share=0.2,
     patient=True,
 )
-SHARDED = Setting("seed-shards", "the same, 2 shards on 2 Coreapps")
+SHARDED = RunConditions("seed-shards", "the same, 2 shards on 2 Coreapps")
 TWO_COREAPPS = ProcessCounts(webapps=1, coreapps=2, networks=1, shards=2)
 
 
@@ -126,7 +128,7 @@ def work(name: str, count: int, robots: int) -> list[Message]:
     return [contents.template(number, f"{name}-{i}", f"Ada {i}") for i, number in enumerate(numbers)]
 
 
-async def measure_one(prepared: Stage, setting: Setting, count: int, robots: int) -> Run:
+async def measure_one(prepared: Stage, setting: RunConditions, count: int, robots: int) -> Run:
     """Run one setting from the prepared state to reconciled figures. Raises `RunFailed` and others."""
     planned = work(setting.name, count, robots)
     async with prepared.performance(setting.name, setting.environment) as scene:
@@ -149,15 +151,15 @@ async def measure_one(prepared: Stage, setting: Setting, count: int, robots: int
         return found.run(setting.name, setting.title, parameters=conditions, details=details)
 
 
-def own_setting(options: argparse.Namespace) -> Setting:
+def own_setting(options: argparse.Namespace) -> RunConditions:
     """Return the run `seed-own`, with the conditions of the command line."""
     conditions = [f"network {options.distance} ms"] if options.distance else []
     conditions += [f"{options.commit_ms:g} ms a commit", f"`{options.blocking}`"]
-    return Setting(
+    return RunConditions(
         "seed-own",
         ", ".join(["4 clients, cold", *conditions]),
         delays(options.commit_ms, options.distance),
-        checks=Checks(options.blocking, AHEAD if options.ahead else 0),
+        checks=ContactChecks(options.blocking, AHEAD if options.ahead else 0),
     )
 
 
@@ -229,7 +231,7 @@ async def measure(current: Session) -> None:
     count = options.messages or (QUICK if options.quick else MESSAGES)
     robots = min(count, stage.MOST_ROBOTS)
 
-    def variant(prepared: Stage, setting: Setting, of: int = count) -> Variant:
+    def variant(prepared: Stage, setting: RunConditions, of: int = count) -> Variant:
         wanted = max(100, int(of * setting.share))
         return Variant(
             setting.name, setting.title, functools.partial(measure_one, prepared, setting, wanted, min(robots, wanted))
@@ -247,7 +249,7 @@ async def measure(current: Session) -> None:
             for setting in alone:
                 await current.once(variant(prepared, setting))
             if long:
-                setting = Setting("seed-long", f"{LONG:,} messages, 4 clients, the first 10,000 of them cold")
+                setting = RunConditions("seed-long", f"{LONG:,} messages, 4 clients, the first 10,000 of them cold")
                 measured = functools.partial(measure_one, prepared, setting, LONG, stage.MOST_ROBOTS)
                 await current.once(Variant(setting.name, setting.title, measured))
     if current.is_wanted(SHARDED.name):

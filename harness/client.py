@@ -254,7 +254,7 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Checks:
+class ContactChecks:
     """Contacts calls of `closed_loop`, one for each message."""
 
     # `wait` or `no_wait`, whose response comes before the network's result is known.
@@ -281,7 +281,7 @@ async def closed_loop(
     work: Iterable[Message],
     clients: int,
     *,
-    contacts_first: bool | Checks = False,
+    contacts_first: bool | ContactChecks = False,
     patient: bool = False,
     load: Load | None = None,
 ) -> Load:
@@ -289,12 +289,12 @@ async def closed_loop(
 
     Raises `UnexpectedResponse` for any response other than success, and `NoResponse`.
 
-    contacts_first: make a contacts call before each message; `Checks` for another kind of call than `wait`.
+    contacts_first: make a contacts call before each message; `ContactChecks` for another kind of call than `wait`.
     patient: retry after 429 or 503.
     load: filled during the run; `None` for a new one.
     """
     load = Load([], []) if load is None else load
-    checks = contacts_first if isinstance(contacts_first, Checks) else Checks()
+    checks = contacts_first if isinstance(contacts_first, ContactChecks) else ContactChecks()
     queue = pair_checks(work, checks.ahead)
 
     async def client() -> None:

@@ -30,7 +30,7 @@ class ProcessEnded(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Program:
+class Revision:
     """Source tree of one revision, and how to run its commands."""
 
     # Its files; `None` for the current directory.
@@ -43,7 +43,7 @@ class Program:
         return [self.python, "-m", "cli.main", command]
 
 
-THIS = Program()
+THIS = Revision()
 
 
 class Process:

@@ -17,7 +17,7 @@ from harness.client import Business
 from harness.cluster import Cluster, ProcessCounts
 from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
-from harness.processes import Process, ProcessEnded, Program, inherited
+from harness.processes import Process, ProcessEnded, Revision, inherited
 from harness.redis_server import RedisServer
 from harness.sink_process import SinkProcess
 from tests.crash.scene import ENVIRONMENT, Phase, Scene, number, verdict
@@ -80,7 +80,7 @@ class Rolling:
     def processes(self) -> dict[str, Process]:
         return self.cluster.processes
 
-    def use(self, program: Program) -> None:
+    def use(self, program: Revision) -> None:
         """Start processes of this revision from now on."""
         for process in self.processes.values():
             process.program = program
@@ -130,23 +130,23 @@ class Rolling:
                 step.responses[status] += 1
             await asyncio.sleep(PAUSE)
 
-    async def migrate(self, program: Program) -> None:
+    async def migrate(self, program: Revision) -> None:
         """Run `tidings migrate` of a revision. Raises `CalledProcessError`."""
         environment = {**inherited(), **self.processes["webapp"].environment}
         command = program.command_line("migrate")
         await asyncio.to_thread(subprocess.run, command, cwd=program.tree, env=environment, check=True)
 
-    async def replace_all(self, program: Program) -> None:
+    async def replace_all(self, program: Revision) -> None:
         """Replace the processes one after the other, each when the one before is ready."""
         await self.replace(program, [name for command in ORDER for name in self.cluster.process_names(command)])
 
-    async def replace(self, program: Program, names: Iterable[str]) -> None:
+    async def replace(self, program: Revision, names: Iterable[str]) -> None:
         """Replace these processes, one after the other. The others stay at their revision."""
         for name in names:
             async with self.step(f"{name} to {_label(program)}"):
                 await self._restart(self.processes[name], program)
 
-    async def try_restart(self, name: str, program: Program) -> Step:
+    async def try_restart(self, name: str, program: Revision) -> Step:
         """Restart one process. When it refuses to start, record the reason, and leave it stopped."""
         async with self.step(f"{name} again of {_label(program)}") as step:
             try:
@@ -155,7 +155,7 @@ class Rolling:
                 step.refused = str(ended).strip().splitlines()[-1]
         return step
 
-    async def _restart(self, process: Process, program: Program) -> None:
+    async def _restart(self, process: Process, program: Revision) -> None:
         await process.stop()
         process.program = program
         await process.start()
@@ -182,7 +182,7 @@ class Rolling:
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path, mariadb: MariaDB, redis: RedisServer, program: Program) -> AsyncIterator[Rolling]:
+async def running(directory: Path, mariadb: MariaDB, redis: RedisServer, program: Revision) -> AsyncIterator[Rolling]:
     """Run an installation of a revision: two of each process, and a business that is logged in, on both Webapps."""
     # Default lease: processes hand shards over when they are stopped, so a busy machine loses no lease.
     variables = {**ENVIRONMENT, "TIDINGS_EMBEDDED": "0", "TIDINGS_LEASE_SECONDS": "30"}
@@ -201,5 +201,5 @@ async def running(directory: Path, mariadb: MariaDB, redis: RedisServer, program
         yield rolling
 
 
-def _label(program: Program) -> str:
+def _label(program: Revision) -> str:
     return program.tree.name if program.tree is not None else "this revision"

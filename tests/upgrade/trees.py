@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.processes import Program
+from harness.processes import Revision
 from tidings.storage import revisions
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def read_supported() -> list[Supported]:
     return [Supported(entry["commit"], entry["rolls"], tuple(entry["statuses"])) for entry in entries]
 
 
-def check_out(commit: str, directory: Path) -> Program:
+def check_out(commit: str, directory: Path) -> Revision:
     """Write the files of an earlier revision to a new directory. Raises `Unavailable`.
 
     It gets a separate environment if its packages are not ours.
@@ -57,11 +57,11 @@ def check_out(commit: str, directory: Path) -> Program:
     tree.mkdir()
     subprocess.run(["tar", "--extract", "--no-same-owner", "--directory", tree], input=archive, check=True)
     if _pins(tree / LOCK) <= _pins(ROOT / LOCK):
-        return Program(tree)
+        return Revision(tree)
     environment = tree / "build" / "environment"
     subprocess.run([tree / ".ci" / "make-venv", environment], cwd=tree, check=True)
     subprocess.run([tree / ".ci" / "install", environment, LOCK], cwd=tree, check=True)
-    return Program(tree, str(environment / "bin" / "python"))
+    return Revision(tree, str(environment / "bin" / "python"))
 
 
 def _pins(lock: Path) -> set[str]:
@@ -69,7 +69,7 @@ def _pins(lock: Path) -> set[str]:
     return {line.split(" ")[0] for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line.split(" ")[0]}
 
 
-def make_next(directory: Path, name: str, migrations: Sequence[tuple[int, str]]) -> Program:
+def make_next(directory: Path, name: str, migrations: Sequence[tuple[int, str]]) -> Revision:
     """Return a copy of this program with more migrations of the business tables.
 
     migrations: for each, the oldest program that works on the tables after it, as the number of migrations that it has
@@ -84,4 +84,4 @@ def make_next(directory: Path, name: str, migrations: Sequence[tuple[int, str]])
         lines += [f'revision = "{number:04}"', f'down_revision = "{number - 1:04}"']
         lines += [f'COMPATIBLE_FROM = "{head + more:04}"', "def upgrade() -> None:", f"    {statement}"]
         (tree / "migrations" / "business" / f"{number:04}_next.py").write_text("\n".join(lines) + "\n")
-    return Program(tree)
+    return Revision(tree)
