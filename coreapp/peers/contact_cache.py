@@ -180,7 +180,7 @@ class ContactCache:
         for wa_id in wa_ids:
             self._being_looked_up.discard(wa_id)
             registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
-            if not registered or checked_at < now - LIFETIME / 2:
+            if not registered or abs(now - checked_at) > LIFETIME / 2:
                 self._cache.put(wa_id, (True, now))
                 rows.append(contacts.StoredContact(self.context.account, wa_id, True, int(now * 1000)))
         return rows
@@ -217,9 +217,15 @@ class ContactCache:
 
     def _fresh(self, wa_id: str) -> bool | None:
         entry = self._cache.get(wa_id)
-        if entry is None or entry[1] < self.context.clock.now() - self._lifetime(entry[0]):
-            return None
-        return entry[0]
+        return entry[0] if entry is not None and self._is_valid(*entry) else None
+
+    def _is_valid(self, registered: bool, checked_at: float) -> bool:
+        """Return whether a result is valid. One that is later than the clock by its lifetime comes from a clock that
+        was ahead.
+
+        checked_at: Unix seconds
+        """
+        return abs(self.context.clock.now() - checked_at) <= self._lifetime(registered)
 
     def _lifetime(self, registered: bool) -> float:
         """Return the seconds that a result is valid."""
@@ -252,7 +258,7 @@ class ContactCache:
             lambda connection: contacts.list_checked(connection, self.context.account, numbers, since=since),
             patience=PATIENCE,
         )
-        found = {row.wa_id: self._learn(row) for row in rows}
+        found = {row.wa_id: self._learn(row) for row in rows if self._is_valid(row.registered, row.checked_at / 1000)}
         # Results that are not on disk yet are in memory.
         return [found[wa_id] if wa_id in found else self._fresh(wa_id) for wa_id in wa_ids]
 
@@ -264,7 +270,8 @@ class ContactCache:
             )
             rows = await self.context.database.query(page, patience=math.inf)
             for row in rows:
-                self._learn(row)
+                if self._is_valid(row.registered, row.checked_at / 1000):
+                    self._learn(row)
             if len(rows) < PAGE:
                 self._is_filled = True
                 return
@@ -277,10 +284,10 @@ class ContactCache:
         )
 
     def _learn(self, row: contacts.StoredContact) -> bool:
-        """Take a row into memory unless memory has a newer result. Returns whether the number is registered."""
+        """Take a valid row into memory unless memory has a newer result. Returns whether the number is registered."""
         known = self._cache.get(row.wa_id)
         # A check may have ended during the read.
-        if known is None or known[1] < row.checked_at / 1000:
+        if known is None or known[1] < row.checked_at / 1000 or not self._is_valid(*known):
             known = (row.registered, row.checked_at / 1000)
             self._cache.put(row.wa_id, known)
         return known[0]

@@ -474,3 +474,19 @@ async def test_a_call_is_refused_when_too_many_numbers_wait_for_a_check(
     await first
     assert isinstance(response, core.Refused), response
     assert response.code == codes.OVERLOADED
+
+
+async def test_a_result_from_a_clock_that_was_far_ahead_is_not_valid(world: World) -> None:
+    clock = ManualClock()
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    clock.jump(365 * 86_400)
+    assert [contact.status for contact in await running.client.check(*NUMBERS[:2])] == ["invalid"] * 2
+    clock.jump(-365 * 86_400)
+    world.add_phones(*NUMBERS[:2])
+    assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
+    await running.stopped()
+    running = await world.start(clock=clock, node="second")
+    await world.connected(running)
+    assert [contact.status for contact in await running.client.check(*NUMBERS[:2])] == ["valid"] * 2
+    assert sorted(map(len, world.network.checks)) == [1, 1, 2]
