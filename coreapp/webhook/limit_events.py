@@ -55,50 +55,56 @@ class LimitEvents(NumberService):
     async def run_once(self) -> float | None:
         """Post what has changed. Returns the seconds until an upgrade ends; None without one. Raises `LeaseLost`."""
         context = self._context
-        row, tier = await context.database.query(self._find, patience=PATIENCE)
+        row, tier, created_at = await context.database.query(self._find, patience=PATIENCE)
         waits = max(row.upgrade_ends_at - context.now(), 0) if row.throughput == HIGH else 0
         throughput = row.announced_throughput if waits else row.throughput
         if (tier, throughput) != (row.announced_tier, row.announced_throughput):
+            is_raised = throughput == HIGH != row.announced_throughput
             change = Change(
                 context.account,
-                new_callbacks=self._callbacks(row, tier, is_raised=throughput == HIGH != row.announced_throughput),
+                new_callbacks=self._callbacks(row, tier, created_at, is_raised=is_raised),
                 announced_limits=[AnnouncedLimits(context.account, tier, throughput, row.announcements + 1)],
             )
             await context.journal.write(change)
         return waits / 1000 if waits else None
 
-    async def _find(self, connection: Connection) -> tuple[CloudLimits, str]:
-        """Return the limits of the number, and the messaging limit of its WABA."""
+    async def _find(self, connection: Connection) -> tuple[CloudLimits, str, int]:
+        """Return the limits of the number, the messaging limit of its WABA, and the time at which the number was added,
+        Unix milliseconds.
+        """
         row = await cloud_limits.find(connection, self._context.account)
-        owner = await numbers.find_waba_owner(connection, row.account)
-        return row, row.tier if owner == row.account else (await cloud_limits.find(connection, owner)).tier
+        number = await numbers.find(connection, row.account)
+        owner = number.waba_of if number is not None else ""
+        tier = (await cloud_limits.find(connection, owner)).tier if owner else row.tier
+        return row, tier, number.created_at if number is not None else 0
 
-    def _callbacks(self, row: CloudLimits, tier: str, *, is_raised: bool) -> Sequence[Callback]:
+    def _callbacks(self, row: CloudLimits, tier: str, created_at: int, *, is_raised: bool) -> Sequence[Callback]:
         """Return the callbacks about changed limits that are subscribed to.
 
         tier: messaging limit of the WABA
+        created_at: as `_find` returns it
         is_raised: whether an upgrade of the throughput has ended
         """
         before, after = self._tier(row.announced_tier), self._tier(tier)
         made: list[Callback | None] = []
         if before != after:
-            made.append(self._callback(row, QUALITY_FIELD, changed_tier(row.account, before, after)))
+            made.append(self._callback(row, created_at, QUALITY_FIELD, changed_tier(row.account, before, after)))
             cloud = self._context.config.cloud
             # The numbers of a WABA have one capability, which its owner reports.
             if cloud is not None and cloud.identity.waba_owner == row.account:
-                made.append(self._callback(row, CAPABILITY_FIELD, capability(after, cloud.version)))
+                made.append(self._callback(row, created_at, CAPABILITY_FIELD, capability(after, cloud.version)))
         if is_raised:
-            made.append(self._callback(row, QUALITY_FIELD, raised_throughput(row.account, after)))
+            made.append(self._callback(row, created_at, QUALITY_FIELD, raised_throughput(row.account, after)))
         return [callback for callback in made if callback is not None]
 
     def _tier(self, own: str) -> str:
         return own if own in TIERS else self._context.settings.cloud_tier
 
-    def _callback(self, row: CloudLimits, field: str, value: Value) -> Callback | None:
+    def _callback(self, row: CloudLimits, created_at: int, field: str, value: Value) -> Callback | None:
         """Return the callback with a value; None where the field is not subscribed to."""
         name = (
             f"{row.account} {field} {row.upgrade_ends_at} {row.announced_tier} {sorted(value.items())}"
-            f" {row.announcements}"  # the same change may happen again
+            f" {row.announcements} {created_at}"  # the same change may happen again, also after the number was removed
         )
         return events.account_change(
             self._context,

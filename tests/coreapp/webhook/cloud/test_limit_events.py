@@ -17,7 +17,7 @@ from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.sink import SECRET
 from tests.coreapp.webhook.cloud.test_cloud_webhooks import APP, CloudSink, receiving, subscribe
-from tidings.storage.business import cloud_limits
+from tidings.storage.business import cloud_limits, numbers
 from tidings.storage.business.cloud_limits import CloudLimits
 
 QUALITY, CAPABILITY = "phone_number_quality_update", "business_capability_update"
@@ -100,6 +100,29 @@ async def test_a_change_that_happens_again_has_another_event_id(world: World, cl
         await cloud_sink.signals.until(lambda count=count: len(cloud_sink.posts) == count)  # type: ignore[misc]
     assert [value["event"] for _, value in changes(cloud_sink)[1:]] == ["UPGRADE", "DOWNGRADE"] * 2 + ["UPGRADE"]
     assert len({event for post in cloud_sink.posts for event in post.event_ids}) == 6
+
+
+async def test_a_change_of_a_number_that_was_added_again_has_another_event_id(
+    world: World, cloud_sink: CloudSink
+) -> None:
+    async def add_again(created_at: int) -> None:
+        """Leave what a removal and a new addition of the number leave."""
+        async with world.database.transaction() as connection:
+            await connection.execute(cloud_limits.table.delete())
+            await numbers.add_first(connection, BUSINESS)
+            await connection.execute(numbers.table.update().values(created_at=created_at))
+
+    await subscribe(world, cloud_sink.url, fields=(QUALITY,))
+    running = await world.start()
+    await world.connected(running)
+    for created_at in (1_700_000_000_000, 1_800_000_000_000):
+        await add_again(created_at)
+        await running.shard.webhook.limit_events.run_once()
+        count = len(cloud_sink.posts) + 1
+        await change(world, tier="TIER_250")
+        await cloud_sink.signals.until(lambda count=count: len(cloud_sink.posts) == count)  # type: ignore[misc]
+    assert [value["current_limit"] for _, value in changes(cloud_sink)] == ["TIER_250"] * 2
+    assert len({event for post in cloud_sink.posts for event in post.event_ids}) == 2
 
 
 async def test_a_change_made_while_no_coreapp_ran_is_posted_once(world: World, cloud_sink: CloudSink) -> None:
