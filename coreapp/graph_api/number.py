@@ -20,6 +20,7 @@ class NumberConnections:
         self.client = GraphClient(EgressGuard(settings.outgoing_webhooks), pace=ReadCpuLimit())
         self.pace = UpstreamPace(clock, limit=settings.cloud_concurrency)
         self.refused_files = RefusedFiles(clock)
+        self.fault_writes = asyncio.Lock()  # held during a write of the fault
         # Slots of file transfers. A Cloud API that hangs delays only the files of its own number.
         self.uploads = asyncio.Semaphore(settings.media_transfers)
         self.downloads = asyncio.Semaphore(settings.media_transfers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from prometheus_client import Counter
@@ -45,6 +46,7 @@ from tidings.storage.business import upstream_ids, upstreams
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.sessions import SealedSendingHalf
 from tidings.storage.business.upstream_ids import UpstreamId
+from tidings.storage.database import Connection
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -463,24 +465,27 @@ class UpstreamSender(Encryption):
     def _stop(self, reason: str) -> None:
         if self.number.pace.stop(reason):
             log.error("upstream.stopped", extra={"number": self.context.account, "error": reason})
-            self._store_fault(reason)
+            self._store_fault()
 
     def _note_success(self) -> None:
         if self.number.pace.succeeded():
             log.warning("upstream.resumed", extra={"number": self.context.account})
-            self._store_fault("")
+            self._store_fault()
 
-    def _store_fault(self, fault: str) -> None:
-        """Store the fault for health checks and the operator."""
-        task = asyncio.get_running_loop().create_task(self._persist_fault(fault))
+    def _store_fault(self) -> None:
+        """Store the present fault for health checks and the operator."""
+        task = asyncio.get_running_loop().create_task(self._persist_fault())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _persist_fault(self, fault: str) -> None:
+    async def _persist_fault(self) -> None:
+        def set_present(connection: Connection) -> Awaitable[None]:
+            return upstreams.set_fault(connection, self.context.account, self.number.pace.fault)
+
         try:
-            await self.context.persist(
-                lambda connection: upstreams.set_fault(connection, self.context.account, fault), patience=10.0
-            )
+            # Each write stores the fault of its time, so that the table has the last one in the end.
+            async with self.number.fault_writes:
+                await self.context.persist(set_present, patience=math.inf)
         except Exception as error:
             log.warning("upstream.fault_not_stored", extra={"error": repr(error)})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coreapp.context import ShardStore
 from coreapp.graph_api import pace
 from coreapp.journal import Change
 from coreapp.shard import shard
@@ -547,3 +548,36 @@ async def test_a_fault_is_cleared_in_the_table_when_another_process_sends_again(
     await upstream_world.start(node="second")
     await until_no_jobs(upstream_world)
     await polling.until(has_none, seconds=10.0, pause=0.01)
+
+
+async def test_the_fault_in_the_table_is_the_last_one_in_memory(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = asyncio.Event()
+    begun = ended = 0
+    persist = ShardStore.persist
+
+    async def delayed(store: ShardStore, work: Any, **options: Any) -> Any:
+        nonlocal begun, ended
+        if "fault" not in work.__qualname__:
+            return await persist(store, work, **options)
+        begun += 1
+        if begun == 1:
+            await may_write.wait()
+        result = await persist(store, work, **options)
+        ended += 1
+        return result
+
+    monkeypatch.setattr(ShardStore, "persist", delayed)
+    cloud.policy = lambda body: refused(190, "Invalid token", status=401)
+    running = await bridged.start()
+    await send(running)
+    await soon(lambda: begun == 1)
+    cloud.policy = lambda body: None
+    await until_no_jobs(bridged)
+    assert not running.shard.is_stopped
+    may_write.set()
+    await soon(lambda: ended == 2)
+    row = await bridged.database.query(lambda c: upstreams.find(c, BUSINESS))
+    assert row is not None
+    assert row.fault == ""
