@@ -41,6 +41,7 @@ from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import (
     application_settings,
     certificates,
+    layouts,
     media_providers,
     profiles,
     registrations,
@@ -115,6 +116,35 @@ async def test_a_backup_can_be_restored_under_another_settings_key(api: Served, 
     await wipe(other)
     assert (await restore(other, data)).status_code == 200
     assert await everything(other) == before
+
+
+async def test_a_restore_requests_the_number_of_shards_that_was_in_use(api: Served, database: Database) -> None:
+    async def wanted() -> int:
+        async with database.reading() as connection:
+            layout = await layouts.find(connection)
+        return layout.wanted or layout.shards
+
+    async with database.transaction() as connection:
+        # `TIDINGS_SHARDS` has set it.
+        await layouts.create(connection, 4)
+    data = await backup(api)
+    async with database.transaction() as connection:
+        await layouts.request(connection, 8)
+    assert (await restore(api, data)).status_code == 200
+    assert await wanted() == 4
+
+
+async def test_a_backup_of_an_earlier_release_changes_the_number_of_shards_only_where_it_was_set(
+    api: Served, database: Database
+) -> None:
+    async with database.transaction() as connection:
+        await layouts.create(connection, 8)
+    for shards, wanted in ((1, 8), (4, 4)):
+        # An earlier release wrote 1 unless `POST /v1/account/shards` had set it.
+        assert (await restore(api, await changed(api, shards=shards, has_shards_in_use=False))).status_code == 200
+        async with database.reading() as connection:
+            layout = await layouts.find(connection)
+        assert (layout.wanted or layout.shards) == wanted
 
 
 async def test_a_restore_leaves_users_and_tokens_unchanged(api: Served) -> None:

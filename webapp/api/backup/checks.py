@@ -113,6 +113,7 @@ def _check(found: Contents, account: str, now: datetime.datetime) -> CheckedBack
             flows_key=None if found.flows_key is None else _flows_key(found.flows_key),
             compliance=None if parts.compliance is None else as_kept(parts.compliance),
             webhook_headers=parts.webhook_headers,
+            has_shards_in_use=found.has_shards_in_use,
         ),
         outdated,
     )

@@ -9,7 +9,9 @@ from tidings.keys import webhook_url
 from tidings.storage.business import (
     application_settings,
     certificates,
+    layouts,
     media_providers,
+    numbers,
     profiles,
     registrations,
     stickerpacks,
@@ -46,7 +48,7 @@ class Contents(msgspec.Struct):
     version: int
     number: str
     keys: str  # the Coreapp's part, sealed under the same password
-    shards: int  # number of shards of the registration
+    shards: int  # number of shards; see `has_shards_in_use`
     pin_hash: str  # hash of the registration's two-step PIN; empty without one
     settings: str  # JSON of the settings that were set
     about: str
@@ -60,11 +62,14 @@ class Contents(msgspec.Struct):
     flows_key: bytes | None = None
     compliance: StoredCompliance | None = None
     webhook_headers: dict[str, str] = msgspec.field(default_factory=dict)  # headers of the posts
+    # Whether `shards` was in use. In older backups it is 1 unless `POST /v1/account/shards` has set it.
+    has_shards_in_use: bool = False
 
 
 async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:
     """Return the current settings, with the given keys. Raises `UnreadableSecret`."""
     registration = await registrations.find_registration(connection, account)
+    layout = await layouts.find(connection, await _find_block(connection, account))
     settings = await application_settings.find_settings(connection, account)
     external = await certificates.find_certificate(connection, account, certificates.EXTERNAL)
     packs = [
@@ -75,7 +80,7 @@ async def read(connection: Connection, safe: SecretSealer, account: str, keys: s
         version=VERSION,
         number=account,
         keys=keys,
-        shards=registration.shards,
+        shards=layout.wanted or layout.shards,
         pin_hash=registration.pin_hash,
         settings=webhook_url.opened_document(
             safe, account, await application_settings.find_document(connection, account)
@@ -97,17 +102,26 @@ async def read(connection: Connection, safe: SecretSealer, account: str, keys: s
         flows_key=await certificates.find_certificate(connection, account, certificates.FLOWS_KEY),
         compliance=await profiles.find_compliance(connection, account),
         webhook_headers=dict(webhook_url.headers_of(safe, account, settings)),
+        has_shards_in_use=True,
     )
+
+
+async def _find_block(connection: Connection, account: str) -> int:
+    """Return the shard block of a number."""
+    number = await numbers.find(connection, account)
+    return number.shard_block if number is not None else 0
 
 
 async def write(
     connection: Connection, safe: SecretSealer, account: str, contents: Contents, *, keep_external: bool = False
 ) -> None:
-    """Replace the current settings by checked contents.
+    """Replace the current settings by checked contents, and request the number of shards.
 
     keep_external: keep the API's present certificate
     """
     await registrations.set_shards(connection, account, contents.shards)
+    if contents.has_shards_in_use or contents.shards > 1:
+        await layouts.request(connection, contents.shards, await _find_block(connection, account))
     await registrations.set_pin_hash(connection, account, contents.pin_hash)
     await application_settings.reset_settings(connection, account)
     settings = msgspec.json.decode(contents.settings)
