@@ -39,33 +39,34 @@ class JobExpiry:
 
     name = "job-expiry"
 
-    def __init__(self, clock: Clock, tracker: StatusTracker) -> None:
+    def __init__(self, clock: Clock, tracker: StatusTracker, transmitter: Transmitter) -> None:
         self._clock = clock
         self._tracker = tracker
-        self._places: Sequence[WaitingQueue] = ()
-        self._transmitter: Transmitter | None = None
-        # Expiry by job id, Unix milliseconds. Entries of sent jobs are removed at a pass, and when `_limit` is reached.
-        self._watched: dict[str, int] = {}
-        self._limit = SPARE  # entries of `_watched`
-        # Earliest expiry in `_watched`, Unix milliseconds.
-        self._earliest: float = math.inf
-
-    def set_queues(self, places: Sequence[WaitingQueue], transmitter: Transmitter) -> None:
-        """Set all queues in which jobs wait. The transmitter's queue is added to `places`."""
-        self._places = (*places, transmitter)
         self._transmitter = transmitter
+        self._places: Sequence[WaitingQueue] = ()
+        # Entries of sent jobs are removed at a pass, and when `_limit` is reached.
+        self._deadlines = transmitter.deadlines
+        self._limit = SPARE  # entries of `_deadlines`
+        # Earliest of them, monotonic time in seconds.
+        self._earliest = math.inf
 
-    def watch(self, job: Job) -> None:
-        """Record the expiry of a job that enters the queue."""
+    def set_queues(self, places: Sequence[WaitingQueue]) -> None:
+        """Set all queues in which jobs wait, except the transmitter's."""
+        self._places = (*places, self._transmitter)
+
+    def watch(self, job: Job, now: int | None = None) -> None:
+        """Record the expiry of a job that enters the queue.
+
+        now: present time, Unix milliseconds; None for that of the clock
+        """
         if job.expires_at is not None:
-            if len(self._watched) >= self._limit:
-                self._forget_sent()
-            self._watched[job.id] = job.expires_at
-            self._earliest = min(self._earliest, job.expires_at)
+            if len(self._deadlines) >= self._limit:
+                self._drop_sent()
+            self._earliest = min(self._earliest, self._deadlines.note(job, now))
 
-    def _forget_sent(self) -> None:
-        self._watched = {id_: at for id_, at in self._watched.items() if self._tracker.is_unsent(id_)}
-        self._limit = 2 * len(self._watched) + SPARE
+    def _drop_sent(self) -> None:
+        self._deadlines.keep(self._tracker.is_unsent)
+        self._limit = 2 * len(self._deadlines) + SPARE
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):
@@ -73,17 +74,16 @@ class JobExpiry:
 
     def run_once(self) -> int:
         """End the expired jobs. Returns the number of messages."""
-        now = self._clock.now() * 1000
-        if now < self._earliest or self._transmitter is None:
+        if self._clock.monotonic() < self._earliest:
             return 0
 
         def is_expired(job: Job) -> bool:
-            return job.expires_at is not None and job.expires_at <= now and self._tracker.is_unsent(job.id)
+            return self._deadlines.has_passed(job) and self._tracker.is_unsent(job.id)
 
         taken = [job for place in self._places for job in place.remove(is_expired)]
         self._transmitter.fail(taken, *WHY)
-        self._forget_sent()
-        self._earliest = min(self._watched.values(), default=math.inf)
+        self._drop_sent()
+        self._earliest = self._deadlines.earliest
         EXPIRED.inc(len(taken))
         if taken:
             log.info("jobs.expired", extra={"count": len(taken)})

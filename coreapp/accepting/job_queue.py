@@ -95,13 +95,14 @@ class JobQueue:
         self._journal = context.journal
         self._count = context.count
         self._clock = context.clock
+        self._time_of_expiry = context.time_of_expiry
         self._account = context.account
         self._shard = context.shard
         self._checks = checks
         self._keys = keys
         self._delay = delay
         self._tracker = statuses.tracker
-        self.expiry = JobExpiry(context.clock, statuses.tracker)
+        self.expiry = JobExpiry(context.clock, statuses.tracker, sending.transmitter)
         self._reports = statuses.reports
         self._admission = sending.admission
         self._encryption = sending.encryption
@@ -159,10 +160,11 @@ class JobQueue:
         # The clock of the earlier owner may have been ahead.
         self._last_ms, self._last_id = max(((job.created_at, job.id) for job in jobs), default=(0, ""))
         unreadable = []
+        now = await self._time_of_expiry() if any(job.expires_at is not None for job in jobs) else None
         for position, job in enumerate(jobs, 1):
             if position % RESUMED_PER_ITERATION == 0:
                 await asyncio.sleep(0)
-            self.expiry.watch(job)
+            self.expiry.watch(job, now)
             if job.traceparent:
                 self._tracker.trace(job.id, job.traceparent)
             if self._quarantine.holds(ItemKind.JOB, job.id):

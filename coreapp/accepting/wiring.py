@@ -60,7 +60,7 @@ def wire_accepting(
     )
     requests = MessageRequests(context, jobs.accept, webhook.delay)
     places = (media.preparation_queue, groups.sender, sending.encryption, context.quarantine)
-    jobs.expiry.set_queues(places, sending.transmitter)
+    jobs.expiry.set_queues(places)
     purge = JobPurge(context=context, tracker=statuses.tracker, places=places, transmitter=sending.transmitter)
     return Accepting(
         checks=checks,

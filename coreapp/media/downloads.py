@@ -230,11 +230,12 @@ class Downloads:
             page = await self.context.database.query(
                 lambda connection: media_downloads.list_downloads(connection, self.context.shard, limit=requested)
             )
+            now = await self.context.time_of_expiry() if page else None
         except Exception:
             log.exception("downloads.load_failed")
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wakeup.wake)
             return
-        self._waiting.loaded(page, requested)
+        self._waiting.loaded(page, requested, now)
 
     async def _attempt(self, download: Download) -> None:
         async with (self.context.upstream or self.context.shared).downloads:
@@ -260,8 +261,7 @@ class Downloads:
             if not isinstance(error, DownloadFailed | NetworkUnavailable | DiskFull | OSError):
                 log.exception("download.unexpected", extra={"id": download.id})
                 error = DownloadFailed("the file cannot be read", is_final=False)
-            age = self.context.clock.now() - download.created_at / 1000
-            verdict = after_failure(error, download.attempt, age)
+            verdict = after_failure(error, download.attempt, self._waiting.age(download.id))
             self._note(
                 download, message, started, "gave up" if isinstance(verdict, GiveUpDownload) else "failed", repr(error)
             )

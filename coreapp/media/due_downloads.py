@@ -19,6 +19,8 @@ class WaitingDownloads:
         self.limit = limit
         self._clock = clock
         self._here: dict[str, Download] = {}
+        # Time of the creation of each on the monotonic clock: the wall clock may be set ahead.
+        self._since: dict[str, float] = {}
         # Due times on the monotonic clock: the wall clock may be set back.
         self._due: list[tuple[float, str]] = []
         # Whether rows exist that are not in memory. At the start there may be rows of an earlier owner.
@@ -48,7 +50,7 @@ class WaitingDownloads:
             if self._more or len(self._here) >= self.limit:
                 self._more = self._missed = True
             else:
-                self._admit(download)
+                self._admit(download, None)
 
     def take(self) -> Download | None:
         """Return a download that is due, or None. It counts as waiting until `done`."""
@@ -67,8 +69,14 @@ class WaitingDownloads:
         if download.id in self._here:
             self._schedule(download)
 
+    def age(self, message_id: str) -> float:
+        """Return the seconds since the creation of a download; 0 for one that is not in memory."""
+        now = self._clock.monotonic()
+        return now - self._since.get(message_id, now)
+
     def done(self, message_id: str) -> None:
         """Drop a download whose row is deleted."""
+        self._since.pop(message_id, None)
         self.left += self._here.pop(message_id, None) is not None
         if self._ended is not None:
             self._ended.add(message_id)
@@ -94,18 +102,22 @@ class WaitingDownloads:
         self._ended = set()
         return self.limit + len(self._here)
 
-    def loaded(self, page: Sequence[Download], requested: int) -> None:
-        """Add a page of the rows that are due first. It may include downloads that are already in memory."""
+    def loaded(self, page: Sequence[Download], requested: int, now: int | None = None) -> None:
+        """Add a page of the rows that are due first. It may include downloads that are already in memory.
+
+        now: present time, Unix milliseconds; None for that of the clock
+        """
         ended, self._ended = self._ended or set(), None
         fresh = [download for download in page if download.id not in self._here and download.id not in ended]
         room = self.limit - len(self._here)
         for download in fresh[:room]:
-            self._admit(download)
+            self._admit(download, now)
         # Downloads offered during the read may be on no page yet.
         self._more = len(page) >= requested or len(fresh) > room or self._missed
 
-    def _admit(self, download: Download) -> None:
+    def _admit(self, download: Download, now: int | None) -> None:
         self._here[download.id] = download
+        self._since[download.id] = self._clock.monotonic_of(download.created_at, now=now)
         self._schedule(download)
 
     def _schedule(self, download: Download) -> None:

@@ -20,6 +20,7 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending import failures, group_jobs
 from coreapp.sending.backlog import Backlog
+from coreapp.sending.deadlines import JobDeadlines
 from coreapp.sending.failures import JobFailures
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
@@ -82,6 +83,7 @@ class Transmitter:
     failures: JobFailures
 
     def __post_init__(self) -> None:
+        self.deadlines = JobDeadlines(self.context.clock)
         # Set before the first job of a group is offered.
         self.groups: GroupJobs | None = None
         self._waiting: collections.deque[Job] = collections.deque()
@@ -339,7 +341,7 @@ class Transmitter:
             )
 
     def _ttl(self, job: Job) -> int:
-        return job.ttl(self.context.now()) if job.expires_at is not None else 0
+        return self.deadlines.ttl(job) if job.expires_at is not None else 0
 
     def _trace(self, job: Job) -> str:
         """Return the trace parent for the network: a span that ends with its response, however often the job is

@@ -377,7 +377,7 @@ class CallbackQueue:
     def _admit(self, callback: Callback) -> None:
         subject = callback.subject
         if math.isinf(callback.since):
-            callback.since = self.clock.monotonic() - max(0.0, self.clock.now() - callback.created_at / 1000)
+            callback.since = self.clock.monotonic_of(callback.created_at)
         self._in_memory += 1
         self._theirs_in_memory += callback.kind in FROM_RECIPIENTS
         if subject in self._blocked:

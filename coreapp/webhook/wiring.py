@@ -64,7 +64,11 @@ def wire_webhook(context: ShardContext) -> Webhook:
         page = await context.database.query(
             lambda connection: callbacks.list_pending(connection, context.shard, after=after, limit=limit)
         )
-        return context.bodies.open(page)
+        found = context.bodies.open(page)
+        now = await context.time_of_expiry() if found else 0
+        for callback in found:
+            callback.since = context.clock.monotonic_of(callback.created_at, now=now)
+        return found
 
     extra = numbers.delay_of if settings.testing else None
     delay = StatusDelay(settings.status_delay, context.clock, extra=extra)

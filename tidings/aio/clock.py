@@ -27,6 +27,14 @@ class Clock(Protocol):
         """
         return self.monotonic() + min(max(0.0, moment / 1000 - self.now()), longest)
 
+    def monotonic_of(self, moment: int, *, now: int | None = None) -> float:
+        """Return the monotonic time of an event, whose age counts from there; the present for a future moment.
+
+        moment: Unix milliseconds
+        now: present time, Unix milliseconds; None for that of this clock
+        """
+        return self.monotonic() - max(0.0, (self.now() if now is None else now / 1000) - moment / 1000)
+
 
 class SystemClock(Clock):
     """Clocks of the machine."""

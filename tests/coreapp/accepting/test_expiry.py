@@ -4,6 +4,7 @@ seconds."""
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -109,3 +110,36 @@ async def test_a_message_being_committed_during_a_pass_expires_in_time(world: Wo
     clock.advance(60)
     expiry.run_once()
     assert not tracker.is_unsent(second)
+
+
+async def test_a_clock_that_jumps_ahead_ends_no_time_to_live(world: World) -> None:
+    clock = ManualClock()
+    running = await begin(world, clock)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    stays = await send(running, 600)
+    clock.jump(86_400)
+    after = await send(running, 60)
+    assert running.shard.accepting.jobs.expiry.run_once() == 0
+    clock.advance(61)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(after) == ["failed"])
+    await world.network.listen()
+    await world.sink.signals.until(lambda: world.sink.statuses_of(stays) == ["sent"])
+    assert [frame.ttl for frame in world.network.sends if frame.id == stays] == [539]
+
+
+async def test_a_clock_that_is_ahead_after_a_restart_ends_no_time_to_live(world: World) -> None:
+    # The clock of the database is right.
+    clock = ManualClock(time.time())
+    running = await begin(world, clock)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    stays = await send(running, 600, NEW)
+    await running.killed()
+    clock.jump(86_400)
+    running = await world.start(node="again", clock=clock)
+    assert running.shard.accepting.jobs.expiry.run_once() == 0
+    await world.network.listen()
+    await world.sink.signals.until(lambda: world.sink.statuses_of(stays) == ["sent"])
+    [ttl] = {frame.ttl for frame in world.network.sends if frame.id == stays}
+    assert 300 < ttl <= 600

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import time
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
+from tests.manual_clock import ManualClock
 from tidings.storage.business import media, media_downloads
 from tidings.wire.device import Deliver
 
@@ -353,3 +355,33 @@ async def test_a_message_and_its_deletion_in_one_batch_are_posted_in_order(world
     await running.stopped()
     assert world.sink.statuses_of("in-1") == ["received", "deleted"]
     assert world.network.blobs.downloads == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_clock_that_jumps_ahead_gives_no_download_up(world: World, restarts: bool) -> None:
+    # The clock of the database is right.
+    clock = ManualClock(time.time())
+    running, phone = await begin(world, clock=clock)
+    world.network.blobs.statuses["download"] = 503
+    deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
+    await world.network.signals.until(lambda: world.network.blobs.downloads > 0)
+    clock.jump(2 * 86_400)
+    if restarts:
+        await running.stopped()
+        await world.start(clock=clock, node="second")
+    before = world.network.blobs.downloads
+
+    def advance() -> bool:
+        clock.advance(0.1)
+        return world.network.blobs.downloads > before + 3
+
+    await soon(advance)
+    assert not posts(world, "in-1")
+    del world.network.blobs.statuses["download"]
+
+    def is_posted() -> bool:
+        clock.advance(0.1)
+        return bool(posts(world, "in-1"))
+
+    await soon(is_posted)
+    assert "id" in (await posted(world, "in-1"))["image"]

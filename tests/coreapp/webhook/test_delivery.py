@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -347,3 +348,27 @@ async def test_without_persistence_callbacks_are_posted_and_not_stored(world: Wo
     world.sink.respond = lambda post: 200
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert world.sink.labels() == [(message, "sent")]
+
+
+async def test_a_clock_that_is_ahead_after_a_restart_gives_no_callback_up(world: World) -> None:
+    # The clock of the database is right.
+    clock = ManualClock(time.time())
+    running = await running_with(world, 1, clock=clock)
+    world.sink.respond = lambda post: 500
+    message = (await running.client.send(NUMBERS[0])).id
+    queue = running.shard.webhook.queue
+    for count in range(1, retry.MIN_ATTEMPTS + 1):
+        await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
+        await soon(lambda: queue.scheduled > 0)
+        clock.advance(60)
+        if count < retry.MIN_ATTEMPTS:
+            queue.release_due()
+    await running.stopped()
+    clock.jump(30 * 86_400)
+    queue = (await world.start(clock=clock, node="second")).shard.webhook.queue
+    await world.sink.signals.until(lambda: len(world.sink.posts) == retry.MIN_ATTEMPTS + 1)
+    await soon(lambda: queue.scheduled > 0)
+    world.sink.respond = lambda post: 200
+    clock.advance(60)
+    queue.release_due()
+    await world.sink.signals.until(lambda: world.sink.labels() == [(message, "sent")])

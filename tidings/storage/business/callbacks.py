@@ -107,7 +107,7 @@ class Callback:
     recipient: str = ""  # peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
     alone: bool = False  # in memory only: never posted together with others
-    since: float = -math.inf  # in memory only: monotonic time of the event, seconds; set by the queue
+    since: float = -math.inf  # in memory only: monotonic time of the event, seconds; set by the queue or its loader
     blank: bool = False  # in memory only: void unless it is filled during its commit
     users: Sequence[CloudUser] = ()  # in memory only: users whose ids it names, to be stored with it
 
