@@ -300,6 +300,7 @@ class CallbackQueue:
         ]
         waiting = [*heads, *(callback for blocked in self._blocked.values() for callback in blocked or ())]
         posted = frozenset(self._blocked.keys() - {callback.subject for callback in heads})
+        due = {seq: due_at for due_at, seq, _ in self._scheduled}
         # All waiting callbacks are added again, except these.
         self._in_memory -= len(waiting)
         self._theirs_in_memory -= sum(callback.kind in FROM_RECIPIENTS for callback in waiting)
@@ -311,7 +312,7 @@ class CallbackQueue:
             if callback.seq in seqs:
                 gone.add(callback.seq)
             else:
-                self._admit(callback)
+                self._admit(callback, due.get(callback.seq))
         return QueuePurge(seqs, frozenset(gone), posted)
 
     async def take(self, *, cloud: bool = False) -> Callback:
@@ -374,7 +375,11 @@ class CallbackQueue:
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
         return max(0.0, self.clock.now() - oldest / 1000)
 
-    def _admit(self, callback: Callback) -> None:
+    def _admit(self, callback: Callback, due: float | None = None) -> None:
+        """Add a callback.
+
+        due: as in `_place`
+        """
         subject = callback.subject
         if math.isinf(callback.since):
             callback.since = self.clock.monotonic_of(callback.created_at)
@@ -391,13 +396,16 @@ class CallbackQueue:
                 self._held_count += 1
         else:
             self._blocked[subject] = None
-            if not self._place(callback) and not callback.attempt:
+            if not self._place(callback, due) and not callback.attempt:
                 self._held[subject] = 1
                 self._held_count += 1
 
-    def _place(self, callback: Callback) -> bool:
-        """Make a callback ready if it is due. Returns whether it is."""
-        wait = _seconds(callback, self.clock.now())
+    def _place(self, callback: Callback, due: float | None = None) -> bool:
+        """Make a callback ready if it is due. Returns whether it is.
+
+        due: monotonic time from which it is due; None to take that from its `due_at`
+        """
+        wait = _seconds(callback, self.clock.now()) if due is None else due - self.clock.monotonic()
         if wait > 0:
             heapq.heappush(self._scheduled, (self.clock.monotonic() + wait, callback.seq, callback))
             if self._scheduled[0][2] is callback:

@@ -272,9 +272,36 @@ async def test_a_clock_set_back_does_not_prolong_the_hold_of_callbacks() -> None
     queue.release_due()
     assert (await queue.take()).seq == 2
     queue.offer([row(3, "committed before", due_at=int((clock.now() + 3601) * 1000))])
+    assert queue.ready == 1
     assert (await queue.take()).seq == 3
     assert not queue.ready
     await queue.close()
+
+
+async def test_a_purge_after_the_clock_was_set_back_does_not_prolong_the_wait_for_a_retry() -> None:
+    async def choose() -> list[int]:
+        return [2]
+
+    clock = ManualClock()
+    queue = CallbackQueue(10, clock, Table().load)
+    await queue.start(0)
+    tried = row(1, "tried", due_at=int((clock.now() + 30) * 1000))
+    tried.attempt = 1
+    held = row(3, "held", due_at=int((clock.now() + 5) * 1000))
+    queue.offer([tried, row(2, "deleted"), held])
+    clock.jump(-60)
+    async with queue.without(choose):
+        pass
+    clock.advance(5)
+    queue.release_due()
+    assert queue.ready == 1
+    assert (await queue.take()).seq == 3
+    clock.advance(24)
+    queue.release_due()
+    assert queue.ready == 0
+    clock.advance(1)
+    queue.release_due()
+    assert queue.ready == 1
 
 
 async def test_a_clock_set_back_does_not_prolong_the_wait_for_a_retry() -> None:
@@ -327,6 +354,7 @@ async def test_a_scheduled_callback_blocks_only_its_own_subject() -> None:
     first = await queue.take()
     first.due_at = int((clock.now() + 3) * 1000)
     queue.retry(first)
+    assert queue.ready == 1
     assert (await queue.take()).seq == 3
     waiting = asyncio.create_task(queue.take())
     await turns()
