@@ -17,7 +17,6 @@ check is answered once it is on disk, and negative results are read there each t
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -32,10 +31,10 @@ from coreapp import partitions
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
-from coreapp.webhook import bodies
+from coreapp.peers.contact_calls import ContactCalls, describe
 from coreapp.webhook.queue import CallbackAdmission
 from tidings.aio import service
-from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.aio.batcher import Batcher, BatcherFull
 from tidings.aio.lru import LRU
 from tidings.client.errors import ClientError
 from tidings.storage import outages
@@ -83,8 +82,7 @@ class ContactCache:
         )
         # Numbers of the call in flight, without those that were met since it started.
         self._being_looked_up: set[str] = set()
-        # Pending contacts calls that do not wait, by number.
-        self._not_waited_for: collections.Counter[str] = collections.Counter()
+        self.calls = ContactCalls(self.context, self.admission, self._call_network)
         self._background: set[asyncio.Task[None]] = set()
 
     def fill(self) -> None:
@@ -103,10 +101,12 @@ class ContactCache:
         return self._syncs.pending
 
     async def check(
-        self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
+        self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = "", call_id: str = ""
     ) -> list[core.Contact]:
         """Return one result for each input, in order. Raises `RequestRefused` when too many numbers or callbacks wait
         already.
+
+        call_id: as in `ContactCalls.accept`
 
         wait: wait for the network's result; otherwise unknown numbers are reported to the webhook later
         force: ignore known results
@@ -122,13 +122,11 @@ class ContactCache:
         if missing and wait:
             known |= await self._call_network(missing)
         elif missing:
-            self.admission.require_room()
             unknown = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in unknown]
-            self._not_waited_for.update(missing)
-            self._start(self._check_and_report(missing, waiting, request_id))
+            self.calls.accept(call_id, waiting, missing, request_id)
         pending = "failed" if wait else "processing"
-        return [_describe(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
+        return [describe(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
     async def find(self, wa_id: str) -> bool | None:
         """Return whether a number is on the network; None where no result is valid. Raises the database's errors."""
@@ -169,7 +167,7 @@ class ContactCache:
 
     def is_checked_without_wait(self, wa_id: str) -> bool:
         """Return whether a contacts call that does not wait has requested this number and has no result yet."""
-        return wa_id in self._not_waited_for
+        return self.calls.is_pending(wa_id)
 
     def record_registered(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
         """Record that these numbers are on the network, because they wrote or registered new keys. Returns the rows to
@@ -206,6 +204,7 @@ class ContactCache:
 
     async def close(self) -> None:
         """Cancel background work. Contacts calls that do not wait are reported as failed."""
+        await self.calls.close()
         await service.cancel(self._background)
 
     def _cached(self, wa_id: str) -> bool | None:
@@ -323,50 +322,6 @@ class ContactCache:
                 future.cancel()
         return [None if future.cancelled() else future.exception() or future.result() for future in futures]
 
-    async def _check_and_report(
-        self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]], request_id: str
-    ) -> None:
-        known: dict[str, bool] = {}
-        try:
-            known = await self._call_network(missing)
-        except RequestRefused:
-            pass
-        finally:
-            for wa_id in missing:
-                self._not_waited_for[wa_id] -= 1
-                if not self._not_waited_for[wa_id]:
-                    del self._not_waited_for[wa_id]
-            # `close` cancels the check, so that the numbers are reported as failed.
-            self._report(waiting, known, request_id)
-
-    def _report(self, waiting: Sequence[tuple[str, str | None]], known: dict[str, bool], request_id: str) -> None:
-        """Put the callback with the results into the journal."""
-
-        def failed(error: str) -> None:
-            log.warning("contacts.not_reported", extra={"numbers": len(waiting), "error": error})
-
-        def committed(writing: asyncio.Future[None]) -> None:
-            if not writing.cancelled() and (error := writing.exception()) is not None:
-                failed(repr(error))
-
-        if self.admission.is_full():
-            failed("no webhook URL is set")
-            return
-        now = self.context.now()
-        found = []
-        for text, wa_id in waiting:
-            contact = _describe(text, wa_id, known, "failed")
-            entry = {"input": contact.input, "status": contact.status}
-            found.append(entry | {"wa_id": contact.wa_id} if contact.wa_id else entry)
-        callback = self.context.callback(
-            f"contacts:{now}", "contact_change", bodies.contacts(found), request_id=request_id, at=now
-        )
-        change = Change(self.context.account, new_callbacks=(callback,))
-        try:
-            self.context.journal.put(change, urgent=True).add_done_callback(committed)
-        except (BatcherFull, BatcherClosed) as error:
-            failed(repr(error))
-
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))
         self._being_looked_up = set(numbers)
@@ -394,12 +349,3 @@ class ContactCache:
 
 def _too_many() -> RequestRefused:
     return RequestRefused(codes.OVERLOADED, "too many contacts wait for a check", retry_after=5)
-
-
-def _describe(text: str, wa_id: str | None, known: dict[str, bool], pending: str) -> core.Contact:
-    if wa_id is None:
-        return core.Contact(text, "invalid")
-    registered = known.get(wa_id)
-    if registered is None:
-        return core.Contact(text, pending)
-    return core.Contact(text, "valid", wa_id) if registered else core.Contact(text, "invalid")

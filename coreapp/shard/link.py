@@ -257,6 +257,7 @@ class LinkHandler:
                 wait=request.wait,
                 force=request.force_check,
                 request_id=request.request_id,
+                call_id=request.id,
             )
             return core.Contacts(request.n, contacts)
         raise RequestRefused(codes.INTERNAL_ERROR, f"unknown request {type(request).__name__}")

@@ -70,3 +70,23 @@ async def test_a_call_without_a_valid_token_checks_no_contact(api: Served, corea
     response = await api.http.post("/v1/contacts", json={"contacts": ["1"]}, headers={"Authorization": "Bearer x"})
     assert code(response) == (401, 1005)
     assert not coreapp.requests
+
+
+async def test_a_repeated_call_that_does_not_wait_has_the_id_of_the_first_one(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    def lose_the_first(request: core.CheckContacts) -> core.Frame | None:
+        if len(coreapp.requested(core.CheckContacts)) == 1:
+            coreapp.drop()
+            return None
+        return core.Contacts(n=request.n, contacts=[core.Contact(text, "processing") for text in request.inputs])
+
+    coreapp.respond(core.CheckContacts, lose_the_first)
+    for _ in range(2):
+        assert (await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]})).status_code == 200
+    assert (await api.http.post("/v1/contacts", json={"contacts": ["+1555"], "blocking": "wait"})).status_code == 200
+    first, repeated, second, waiting = [request.id for request in coreapp.requested(core.CheckContacts)]
+    assert first == repeated != second
+    assert first
+    assert second
+    assert not waiting

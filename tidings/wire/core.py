@@ -48,6 +48,9 @@ class CheckContacts(Frame, tag="check_contacts"):
     request_id: str = ""
     # Number whose shard is to respond, when all numbers belong to that shard; empty for the first shard.
     of: str = ""
+    # Id of a call that does not wait, the same in repetitions, so that it has one callback; empty from Webapps of
+    # earlier releases.
+    id: str = ""
 
 
 class AcceptMessage(Frame, tag="accept_message"):

@@ -490,3 +490,29 @@ async def test_a_result_from_a_clock_that_was_far_ahead_is_not_valid(world: Worl
     await world.connected(running)
     assert [contact.status for contact in await running.client.check(*NUMBERS[:2])] == ["valid"] * 2
     assert sorted(map(len, world.network.checks)) == [1, 1, 2]
+
+
+async def test_a_repeated_call_that_does_not_wait_has_one_callback(world: World) -> None:
+    gate = world.network.gates[frames.Check] = asyncio.Event()
+    running = await world.start()
+    await world.connected(running)
+
+    async def call(number: str, call_id: str) -> list[str]:
+        made = await running.client.call(lambda n: core.CheckContacts(n, BUSINESS, [number], id=call_id))
+        return [found.status for found in made.contacts]
+
+    both = await asyncio.gather(call(NUMBERS[0], "first"), call(NUMBERS[0], "first"))
+    assert [*both, await call(NUMBERS[0], "first")] == [["processing"]] * 3
+    assert await call(NUMBERS[1], "second") == ["processing"]
+    gate.set()
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
+    await running.stopped()
+    assert [post.body["contacts"][0]["input"] for post in world.sink.posts] == NUMBERS[:2]
+    first = world.sink.posts[0].event_id
+    # The response was lost with its owner.
+    running = await world.start(node="second")
+    await world.connected(running)
+    made = await running.client.call(lambda n: core.CheckContacts(n, BUSINESS, [NUMBERS[0]], False, True, id="first"))
+    assert [found.status for found in made.contacts] == ["processing"]
+    await world.sink.signals.until(lambda: len(world.sink.posts) == 3)
+    assert world.sink.posts[2].event_id == first != world.sink.posts[1].event_id

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tidings.wire import addresses, core, phone_numbers
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
+from tidings.wire.ids import MessageIds
 from webapp.api.contacts import schemas
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import NumberShardOwners
@@ -29,6 +30,7 @@ class ContactChecks:
         """rehearsal: effects of test numbers; `None` outside test mode"""
         self._coreapps = coreapps
         self._rehearsal = rehearsal
+        self._ids = MessageIds()
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """Return one entry per input, in the order of the inputs. Raises the errors of the Coreapp link."""
@@ -65,6 +67,7 @@ class ContactChecks:
         self, caller: Caller, request: schemas.Contacts, places: Sequence[int], of: str, request_id: str
     ) -> Sequence[core.Contact]:
         inputs = [request.contacts[place] for place in places]
+        call_id = "" if request.blocking == "wait" else self._ids.new()
 
         def make(n: int) -> core.CheckContacts:
             return core.CheckContacts(
@@ -75,6 +78,7 @@ class ContactChecks:
                 force_check=request.force_check,
                 request_id=request_id,
                 of=of,
+                id=call_id,
             )
 
         if not of:
