@@ -139,7 +139,12 @@ class PreparationQueue:
             self.left += 1
             if not queue:
                 del self._queues[peer]
-            self._release(entry)
+            try:
+                self._release(entry)
+            except Exception as error:
+                # Such as `BatcherFull`. The messages are on disk, and keep their order when the shard is reopened.
+                self.broken(error)
+                return
 
     def _release(self, entry: _Waiting) -> None:
         # An error's traceback refers to the entry, and so to the task and the error: a cycle with all that was read,
