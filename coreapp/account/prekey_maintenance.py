@@ -124,8 +124,8 @@ class PreKeyMaintenance:
     async def _refill(self, left: int, kyber_left: int) -> None:
         """Upload one-time pre-keys of each kind of which the network has few.
 
-        Those of a failed upload are uploaded again instead of new ones. If only its response was lost, the network may
-        hand out one of them twice. The second session that it opens is dropped, and its message requested again.
+        Those of a failed upload are uploaded again instead of new ones. If only its response was lost, the network adds
+        none again that it has handed out meanwhile.
         """
         device, unconfirmed = self._device, self._unconfirmed
         one_time = [key for key in unconfirmed.one_time if key.key_id in device.prekeys]

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from network.context import NetworkContext
 from network.devices import signatures
-from network.errors import BadRequest, NotFound, StaleEpoch
+from network.directory import logins
+from network.errors import BadRequest, NotFound, StaleEpoch, Unauthorized
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, prekeys
+from tidings.storage.network.directory import RegisteredDevice
 from tidings.storage.network.prekeys import PreKeyCounts
 from tidings.wire import registration
 
@@ -35,25 +37,25 @@ class RemainingKeys:
     kyber_prekeys: Sequence[int]
 
 
-async def upload(context: NetworkContext, number: str, keys: registration.KeyUpload) -> RemainingKeys:
+async def upload(context: NetworkContext, number: str, token: str, keys: registration.KeyUpload) -> RemainingKeys:
     """Add one-time keys and replace long-term ones; return the one-time keys left. Repeating an upload changes
     nothing.
 
-    Raises `BadRequest`, `NotFound` and `StaleEpoch`.
+    Raises `BadRequest`, `NotFound`, `StaleEpoch`, and `Unauthorized` when the number was registered again since the
+    token was verified.
     """
     router, database, nodes = context.router, context.database, context.directory.other_nodes
     if router.is_stale(number, keys.epoch) or await nodes.is_stale(number, keys.epoch):
         raise StaleEpoch(f"{number} is logged in under a higher epoch")
-    found = await database.query(lambda c: directory.list_registrations(c, [number]), patience=20)
-    device = found.get(number)
-    if device is None:
-        raise NotFound(f"{number} is not registered")
+    device = await database.query(lambda c: _find(c, number, token), patience=20)
     signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
     await signatures.check([("", device.identity_key, keys)])
 
     async def work(connection: Connection) -> RemainingKeys:
         if not await directory.raise_login_epoch(connection, number, keys.epoch):
             raise StaleEpoch(f"{number} was registered, or uploaded keys, under a higher epoch")
+        if (await _find(connection, number, token, lock=True)).identity_key != device.identity_key:
+            raise _registered_again(number)
         if keys.signed_prekey is not None:
             key = keys.signed_prekey
             await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)
@@ -62,9 +64,8 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
             await directory.rotate_kyber_prekey(
                 connection, number, last_resort.key_id, last_resort.public, last_resort.signature
             )
-        await prekeys.put(connection, prekey_rows(number, keys.prekeys))
-        await prekeys.put_kyber(connection, kyber_rows(number, keys.kyber_prekeys))
-        left = RemainingKeys(*await prekeys.list_ids(connection, number))
+        ordinary, kyber = prekey_rows(number, keys.prekeys), kyber_rows(number, keys.kyber_prekeys)
+        left = RemainingKeys(*await prekeys.upload(connection, number, ordinary, kyber))
         if max(len(left.prekeys), len(left.kyber_prekeys)) > MAX_KEPT:
             raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
         return left
@@ -74,6 +75,20 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
     context.directory.refills.uploaded(number, counts)
     nodes.keys_left(number, counts)
     return left
+
+
+async def _find(connection: Connection, number: str, token: str, *, lock: bool = False) -> RegisteredDevice:
+    """Return the device of a number with this token. With `lock` it does not change until the transaction ends."""
+    device = (await directory.list_registrations(connection, [number], lock=lock)).get(number)
+    if device is None:
+        raise NotFound(f"{number} is not registered")
+    if not logins.matches(token, device.token_hash):
+        raise _registered_again(number)
+    return device
+
+
+def _registered_again(number: str) -> Unauthorized:
+    return Unauthorized(f"{number} was registered again, so this token is void")
 
 
 async def list_remaining(context: NetworkContext, number: str) -> RemainingKeys:

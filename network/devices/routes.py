@@ -74,7 +74,7 @@ class DeviceEndpoints:
         await self._authenticate(request, number)
         self._take("keys", number, "too many uploads of keys")
         body = await http.read_body(request, registration.KeyUpload)
-        return JSONResponse(_show_remaining(await keys.upload(self.context, number, body)))
+        return JSONResponse(_show_remaining(await keys.upload(self.context, number, http.bearer(request), body)))
 
     async def count_keys(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from network.devices import signatures
+from tests.conftest import DatabaseFactory
 from tests.network.support import (
     ALICE,
     BOB,
@@ -19,6 +21,7 @@ from tests.network.support import (
     signed_prekey,
 )
 from tidings.e2ee.xeddsa import IdentityKeyPair
+from tidings.storage.network import prekeys
 from tidings.wire import device
 
 
@@ -220,3 +223,70 @@ async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one(networ
     token = (await register(8))[1]["token"]
     assert (await network.request("DELETE", f"/v1/registrations/{ALICE}", token=token))[0] in (200, 204)
     assert (await register(1))[0] == 201
+
+
+async def test_a_repeated_upload_does_not_add_a_key_again_that_was_handed_out(network: Network) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    await network.register(ALICE)
+    body = registration(BOB, prekeys=0, identity=identity)
+    token = (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[1]["token"]
+    path = f"/v1/keys/{BOB}"
+    upload = {
+        "prekeys": [one_time_prekey(key_id) for key_id in (1, 2)],
+        "kyber_prekeys": [kyber_prekey(identity, key_id) for key_id in (3, 4)],
+    }
+    assert await network.request("PUT", path, upload, token=token) == (200, left([1, 2], [3, 4]))
+    alice = await network.connect(ALICE)
+    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    # The process that answers the repetition may be another one.
+    await network.stop()
+    await network.start()
+    assert await network.request("PUT", path, upload, token=token) == (200, left([2], [4]))
+    # The device sends them together with newer ones. An id may be used again for another key.
+    more = upload | {"prekeys": [*upload["prekeys"], one_time_prekey(5), one_time_prekey(6)]}
+    assert await network.request("PUT", path, more, token=token) == (200, left([2, 5, 6], [4]))
+    again = {"prekeys": [one_time_prekey(1)]}
+    assert await network.request("PUT", path, again, token=token) == (200, left([1, 2, 5, 6], [4]))
+    # A registration deletes all keys, so that the device may upload those that were left.
+    token = (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[1]["token"]
+    assert await network.request("PUT", path, upload, token=token) == (200, left([1, 2], [3, 4]))
+
+
+async def test_the_latest_thousand_uploaded_keys_are_remembered(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    keys = [prekeys.PreKeyRow(ALICE, key_id, bytes(33)) for key_id in range(1, 1202)]
+
+    async def upload(*some: prekeys.PreKeyRow) -> list[int]:
+        async with database.transaction() as connection:
+            found, _ = await prekeys.upload(connection, ALICE, some, [])
+            for _ in found:
+                await prekeys.take_one_each(connection, [ALICE])
+        return found
+
+    for start in range(0, 1201, 100):
+        await upload(*keys[start : start + 100])
+    assert await upload(*keys[201:]) == []
+    assert await upload(keys[200]) == [201]
+
+
+async def test_keys_of_a_device_that_registers_again_meanwhile_are_refused(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The private halves belong to the former device, and nobody could read what is encrypted to them."""
+    await network.start()
+    await network.register(ALICE)
+    check, registered = signatures.check, list[int]()
+
+    async def register_meanwhile(devices: Any) -> None:
+        await check(devices)
+        if not registered:
+            registered.append(1)
+            await network.register(ALICE, prekeys=2)
+
+    monkeypatch.setattr(signatures, "check", register_meanwhile)
+    upload = {"prekeys": [one_time_prekey(900)]}
+    answer = await network.request("PUT", f"/v1/keys/{ALICE}", upload, token=network.tokens[ALICE])
+    assert reason(answer) == (401, "unauthorized")
+    token = network.tokens[ALICE]
+    assert await network.request("GET", f"/v1/keys/{ALICE}", token=token) == (200, left([1, 2]))

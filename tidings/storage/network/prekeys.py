@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -10,18 +11,35 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import add_rows, any_of, execute_paged, insert_or_ignore, select_paged
+from tidings.storage.database import (
+    add_rows,
+    any_of,
+    execute_paged,
+    insert_or_ignore,
+    insert_or_update,
+    select_paged,
+)
 from tidings.storage.network.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 
 # Maximum number of values in one `IN (…)`.
 CHUNK = 500
+# Bytes of the digest of a one-time key, and uploaded keys that are remembered for one device.
+_DIGEST, _REMEMBERED = 8, 1000
 
 
 fetches = metadata.table(
     "bundle_fetches",
     sa.Column("target", types.key(15), primary_key=True),
     sa.Column("fetcher", types.key(15), primary_key=True),
+)
+
+# Digests of the one-time keys that each device has uploaded since its registration, the latest last: a repeated upload
+# must not add a key again that was handed out. Programs before network revision 0014 do not record them.
+uploads = metadata.table(
+    "prekey_uploads",
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("digests", types.blob(), nullable=False),
 )
 
 
@@ -70,6 +88,34 @@ async def put(connection: AsyncConnection, keys: Sequence[PreKeyRow]) -> None:
 async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKeyRow]) -> None:
     """Add Kyber keys. One whose id exists stays unchanged."""
     await add_rows(connection, kyber, keys)
+
+
+async def upload(
+    connection: AsyncConnection, number: str, keys: Sequence[PreKeyRow], kyber_keys: Sequence[KyberPreKeyRow]
+) -> tuple[list[int], list[int]]:
+    """Add one-time keys of a number; return the ids that it has left, as `list_ids`.
+
+    One whose id exists, or that is among the latest 1,000 uploaded ones, changes nothing. The caller has locked the
+    number's registration, as those have that take keys.
+    """
+    ids, kyber_ids = await list_ids(connection, number)
+    query = sa.select(uploads.c.digests).where(uploads.c.number == number)
+    known = bytes((await connection.execute(query)).scalar() or b"")
+    seen = {known[start : start + _DIGEST] for start in range(0, len(known), _DIGEST)}
+    new = [key for key in keys if key.key_id not in ids and _digest(key) not in seen]
+    new_kyber = [key for key in kyber_keys if key.key_id not in kyber_ids and _digest(key) not in seen]
+    if not new and not new_kyber:
+        return ids, kyber_ids
+    await put(connection, new)
+    await put_kyber(connection, new_kyber)
+    added: list[PreKeyRow | KyberPreKeyRow] = [*new, *new_kyber]
+    digests = (known + b"".join(_digest(key) for key in added))[-_REMEMBERED * _DIGEST :]
+    await connection.execute(insert_or_update(connection, uploads), [{"number": number, "digests": digests}])
+    return sorted((*ids, *(key.key_id for key in new))), sorted((*kyber_ids, *(key.key_id for key in new_kyber)))
+
+
+def _digest(key: PreKeyRow | KyberPreKeyRow) -> bytes:
+    return hashlib.sha256(b"%d %b" % (key.key_id, key.public)).digest()[:_DIGEST]
 
 
 def _first_of_each(keys: sa.Table, signature: sa.ColumnElement[Any]) -> sa.Select[Any]:
@@ -153,8 +199,9 @@ async def list_ids(connection: AsyncConnection, number: str) -> tuple[list[int],
 
 
 async def drop(connection: AsyncConnection, numbers: Sequence[str]) -> None:
-    """Delete all one-time keys of these numbers."""
+    """Delete all one-time keys of these numbers, and the record of their uploads."""
     if numbers:
+        await connection.execute(uploads.delete().where(uploads.c.number.in_(numbers)))
         await connection.execute(table.delete().where(table.c.number.in_(numbers)))
         await connection.execute(kyber.delete().where(kyber.c.number.in_(numbers)))
 
