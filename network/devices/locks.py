@@ -39,6 +39,8 @@ THREADS, MAX_WAITING = 1, 32
 # PINs that one device may set at once, and seconds until it may set another.
 SETS, SET_SECONDS = 5, 60
 _REMEMBERED = 10_000
+# Seconds for which a token of a right PIN is refunded while the database is away, longer than the client's request.
+REFUND_PATIENCE = 600.0
 
 RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
 for _result in (RIGHT, WRONG, REFUSED):
@@ -58,6 +60,8 @@ class Locks:
         self._addresses = addresses
         self._pool = HashPool(threads=THREADS, max_waiting=MAX_WAITING)
         self._sets: TokenBuckets[str] = TokenBuckets(clock, rate=1 / SET_SECONDS, burst=SETS, remembered=_REMEMBERED)
+        # Refunds in progress.
+        self._refunds: set[asyncio.Task[None]] = set()
 
     async def open(self, number: str, pin: str, origin: str) -> str:
         """Check that a registration by code may replace the current one; return the hash of the lock that the PIN
@@ -140,19 +144,32 @@ class Locks:
             raise RateLimited("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
 
     async def _refund(self, number: str, *, familiar: bool) -> None:
+        """Undo `_count` for a PIN that was not wrong, also when the request ends in the meantime."""
+        refund = asyncio.get_running_loop().create_task(self._persist_refund(number, familiar), name="refund")
+        self._refunds.add(refund)
+        refund.add_done_callback(self._refunds.discard)
+        await asyncio.shield(refund)
+
+    async def _persist_refund(self, number: str, familiar: bool) -> None:
         now = self._clock.now_ms()
+        # Buckets that an earlier attempt has read.
+        before: PinBuckets | None = None
 
         async def work(connection: Connection) -> None:
+            nonlocal before
             found = await locks.find(connection, number, lock=True)
-            if found is not None:
-                stored = found.buckets(familiar=familiar)
+            if found is None:
+                return
+            stored = found.buckets(familiar=familiar)
+            # If they have changed, the earlier attempt may have committed. A refund made twice would grant a free try.
+            if before is None or stored == before:
+                before = stored
                 left = PinBuckets(
                     DAILY.consume(stored.daily_full_at, now, -1), YEARLY.consume(stored.yearly_full_at, now, -1)
                 )
                 await locks.write_buckets(connection, number, left, familiar=familiar)
 
-        # Not retried: a refund made twice would grant a free try.
-        await self._database.commit(work)
+        await self._database.persist(work, patience=REFUND_PATIENCE)
 
 
 def is_expired(lock: Lock, now: int) -> bool:

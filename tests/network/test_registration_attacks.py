@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -23,9 +25,10 @@ from network.settings import DeviceRateLimits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
 from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene, other_than
-from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
+from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network, reason, registration
 from tidings.aio.clock import SystemClock
-from tidings.storage.database import Database, DatabaseError
+from tidings.secrets.hash_pool import HashPool
+from tidings.storage.database import Connection, Database, DatabaseError
 from tidings.storage.network import challenges
 from tidings.wire import device
 
@@ -389,6 +392,70 @@ async def test_a_pin_counts_once_when_the_outcome_of_its_commit_is_unknown(
             await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
     with pytest.raises(RateLimited):
         await locks.open(ALICE, PIN, "192.0.2.1")
+
+
+@pytest.mark.parametrize("outcome", ["not begun", "unknown"])
+async def test_a_right_pin_is_refunded_once_by_a_database_that_was_away(
+    database_factory: DatabaseFactory, lost_commit: list[bool], monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    database, clock = await database_factory("network"), ManualClock()
+    locks = Locks(database, clock, FamiliarAddresses(database, "key"))
+    await locks.set(ALICE, PIN)
+    with pytest.raises(Unauthorized):
+        await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
+    verify, transaction, away = HashPool.verify, Database.transaction, list[bool]()
+
+    async def lose_the_refund(pool: HashPool, stored: str, pin: str) -> bool:
+        (lost_commit if outcome == "unknown" else away).append(True)
+        return await verify(pool, stored, pin)
+
+    @contextlib.asynccontextmanager
+    async def refuse(self: Database, **options: Any) -> AsyncIterator[Connection]:
+        if away:
+            away.clear()
+            raise ConnectionError("played")
+        async with transaction(self, **options) as connection:
+            yield connection
+
+    monkeypatch.setattr(HashPool, "verify", lose_the_refund)
+    monkeypatch.setattr(Database, "transaction", refuse)
+    assert await locks.open(ALICE, PIN, "192.0.2.1")
+    monkeypatch.setattr(HashPool, "verify", verify)
+    assert not away
+    assert not lost_commit
+    for _ in range(4):
+        with pytest.raises(Unauthorized):
+            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
+    with pytest.raises(TooMany):
+        await locks.open(ALICE, PIN, "192.0.2.1")
+
+
+async def test_a_right_pin_is_refunded_although_the_request_has_ended(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await database_factory("network")
+    locks = Locks(database, ManualClock(), FamiliarAddresses(database, "key"))
+    await locks.set(ALICE, PIN)
+    persist, begun, back = Database.persist, asyncio.Event(), asyncio.Event()
+
+    async def wait_then_persist(self: Database, *arguments: Any, **options: Any) -> Any:
+        begun.set()
+        await back.wait()
+        return await persist(self, *arguments, **options)
+
+    monkeypatch.setattr(Database, "persist", wait_then_persist)
+    opening = asyncio.create_task(locks.open(ALICE, PIN, "192.0.2.1"))
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    (refund,) = [task for task in asyncio.all_tasks() if task.get_name() == "refund"]
+    back.set()
+    await refund
+    for _ in range(5):
+        with pytest.raises(Unauthorized):
+            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
 
 
 async def test_a_code_works_only_from_the_address_that_requested_it(scene: Scene) -> None:
