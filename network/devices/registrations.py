@@ -93,7 +93,7 @@ class Registrations:
                 for body in devices:
                     if not await directory.raise_login_epoch(connection, body.number, body.epoch):
                         raise StaleEpoch(f"{body.number} was registered, or uploaded keys, under a higher epoch")
-                registered = await directory.list_registrations(connection, numbers)
+                registered = await directory.list_registrations(connection, numbers, lock=True)
                 if _are_same(devices, issued, registered):
                     # An earlier attempt has committed.
                     return
@@ -106,7 +106,7 @@ class Registrations:
                 }
                 await directory.register(connection, rows)
                 await _set_locks(connection, pins, opened, now)
-                await prekeys.drop(connection, list(registered))
+                await prekeys.drop(connection, numbers)  # also those of a first registration that has just committed
                 await prekeys.put(connection, ordinary)
                 await prekeys.put_kyber(connection, kyber)
                 pairs = await prekeys.take_fetchers(connection, list(changed))

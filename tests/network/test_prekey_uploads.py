@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from tests.conftest import DatabaseFactory
 from tests.network.support import (
     ALICE,
     BOB,
+    PATIENCE,
     REGISTRATION_KEY,
     Network,
+    base64_text,
     kyber_prekey,
     one_time_prekey,
     reason,
@@ -21,7 +24,8 @@ from tests.network.support import (
     signed_prekey,
 )
 from tidings.e2ee.xeddsa import IdentityKeyPair
-from tidings.storage.network import prekeys
+from tidings.storage.database import Connection
+from tidings.storage.network import directory, prekeys
 from tidings.wire import device
 
 
@@ -290,3 +294,33 @@ async def test_keys_of_a_device_that_registers_again_meanwhile_are_refused(
     assert reason(answer) == (401, "unauthorized")
     token = network.tokens[ALICE]
     assert await network.request("GET", f"/v1/keys/{ALICE}", token=token) == (200, left([1, 2]))
+
+
+@pytest.mark.parametrize("pair", [("tcp", "mariadb")], ids=["mariadb"], indirect=True)
+async def test_of_two_first_registrations_at_once_only_the_keys_of_the_last_are_handed_out(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    register, both = directory.register, asyncio.Barrier(2)
+
+    async def register_together(connection: Connection, devices: Sequence[directory.RegisteredDevice]) -> None:
+        # Neither transaction has found the number in the directory.
+        async with asyncio.timeout(PATIENCE):
+            await both.wait()
+        await register(connection, devices)
+
+    monkeypatch.setattr(directory, "register", register_together)
+    bodies = {"a" * 43: registration(ALICE, prekeys=3), "b" * 43: registration(ALICE, prekeys=3)}
+    answers = await asyncio.gather(
+        *(
+            network.request("POST", "/v1/registrations", body | {"token": token}, token=REGISTRATION_KEY)
+            for token, body in bodies.items()
+        )
+    )
+    assert [status for status, _ in answers] == [201, 201]
+    monkeypatch.undo()
+    await network.register(BOB)
+    bob = await network.connect(BOB)
+    (bundle,) = (await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
+    (last,) = [body for body in bodies.values() if body["identity_key"] == base64_text(bundle.identity_key)]
+    assert base64_text(bundle.prekey or b"") == last["prekeys"][0]["public"]
