@@ -420,6 +420,15 @@ class Exchange:
             LATE.inc()
             self._store(forward)
 
+    def evict_departed(self) -> None:
+        """Drop what is kept for nodes that are not members. Call it about once a minute."""
+        live = self.membership.nodes
+        self.outbox.evict(live)
+        self._silent &= live
+        self.relocation_check.evict(live)
+        for node in self._origins.keys() - live:
+            del self._origins[node]
+
     @property
     def waiting(self) -> int:
         """Return the number of envelopes that wait for another node's response or for their recipient's location."""

@@ -15,7 +15,7 @@ import logging
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import msgspec
 from prometheus_client import Counter
@@ -132,6 +132,11 @@ class NodeLinks:
         link = self._links.pop(node, None)
         if link is not None:
             link.end("it is gone")
+
+    def evict(self, kept: Set[str]) -> None:
+        """Close the links to all other nodes than these."""
+        for node in self._links.keys() - kept:
+            self.drop(node)
 
     def close(self) -> None:
         """Close all connections."""

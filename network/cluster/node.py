@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 TICK = 0.1  # Seconds.
 # Ticks between two renewals of all claims (10 min).
 RENEWAL_TICKS = 6000
+# Ticks between two evictions of nodes that are no members (1 min).
+EVICTION = 600
 # Ticks between two attempts to repeat claims missing in Redis, or announcements not processed by all (1 s).
 RETRY_TICKS = 10
 # Expulsions of devices attached to other nodes that may wait to be repeated.
@@ -97,6 +99,8 @@ class ClusterNode(OtherNodes):
         """Sweep the exchange, and repeat and renew what is due. Runs every `TICK` seconds."""
         self._ticks += 1
         self.exchange.sweep()
+        if self._ticks % EVICTION == 0:
+            self.exchange.evict_departed()
         if not self.membership.is_redis_up:
             return
         self._repeat_expels()

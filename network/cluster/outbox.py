@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from prometheus_client import Counter
 
@@ -58,6 +58,14 @@ class Outbox:
         for node in nodes:
             self._nodes.pop(node, None)
             self.links.drop(node)
+
+    def evict(self, live: Set[str]) -> None:
+        """Drop nodes other than these, once they are sent nothing: late responses to a node that has left, and frames
+        for one that has never joined, have created them.
+        """
+        for node in [node for node, batcher in self._nodes.items() if node not in live and not batcher.depth]:
+            del self._nodes[node]
+        self.links.evict(live | self._nodes.keys())
 
     async def close(self) -> None:
         """Send waiting frames and accept no more."""

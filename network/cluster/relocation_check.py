@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from network.cluster import frames
 from network.cluster.frames import Claims
@@ -127,6 +127,10 @@ class RelocationCheck:
     def nodes_left(self, nodes: Iterable[str]) -> None:
         """Record that these nodes have left: on their return they have missed notices."""
         self._notified.difference_update(nodes)
+
+    def evict(self, live: Set[str]) -> None:
+        """Drop nodes other than these: a location found before a node left may have added it again."""
+        self._informed &= live
 
     def settled(self, number: str) -> asyncio.Future[bool]:
         """Return a future: True when no envelope for this number would overtake another, False after waiting too long.

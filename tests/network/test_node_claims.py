@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from network.cluster import frames, presence
@@ -61,6 +61,10 @@ class PlayedLinks:
             raise NodeUnavailable("played")
         self.taken += frames.decode(packet)
 
+    def drop(self, node: str) -> None: ...
+
+    def evict(self, kept: Set[str]) -> None: ...
+
 
 def away() -> None:
     raise RedisUnavailable("played")
@@ -79,6 +83,7 @@ def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> ClusterNod
         attached=lambda: [],
         read_mailbox=lambda number: None,
         require_read=lambda number="": None,
+        is_storing=lambda frame: False,
         clock=ManualClock(),
         limits=Limits(),
     )
@@ -172,6 +177,18 @@ async def test_an_expel_frame_for_an_unreachable_node_is_sent_again_later() -> N
             node.run_once()
             await asyncio.sleep(0)
     assert links.taken == [frames.Expel(ALICE, 0, 7)]
+
+
+async def test_frames_of_nodes_that_are_no_members_leave_nothing_behind_after_a_minute() -> None:
+    node = a_node(PlayedServer())
+    for n in range(100):
+        # An envelope of a node that has left, for a device that is not here.
+        node.exchange.received(f"departed.{n}", frames.Forward(1, device.Send(1, ALICE, ALICE, "id", "message", b"")))
+    async with asyncio.timeout(30):
+        while node.exchange.outbox._nodes:
+            node.run_once()
+            await asyncio.sleep(0)
+    assert not node.exchange._origins
 
 
 async def test_a_new_redis_server_receives_all_claims_again() -> None:

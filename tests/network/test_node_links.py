@@ -13,6 +13,7 @@ from harness import metrics
 from network.cluster import frames, links
 from network.cluster.frames import FromNode, LinkAddress
 from network.cluster.links import NodeLinks, NodeUnavailable
+from network.cluster.outbox import Outbox
 from network.cluster.redis_client import RedisUnavailable
 from network.errors import CannotListen
 from network.settings import Cluster
@@ -224,6 +225,25 @@ async def test_the_link_to_a_dead_node_is_closed_at_once(pair: Pair) -> None:
     assert connection is not None
     pair.me.links.drop(OTHER)
     assert not connection.is_open
+
+
+async def test_late_frames_for_a_departed_node_leave_nothing_behind(pair: Pair) -> None:
+    outbox = Outbox(pair.me.links, lambda node, some: None, lambda node, frame: True)
+    async with asyncio.timeout(PATIENCE):
+        for n in (1, 2):
+            # The second one responds to a frame that was being processed when the node left.
+            outbox.put(OTHER, frames.Moved(n))
+            outbox.evict({ME})
+            await outbox._nodes[OTHER].submit(frames.Moved(10 * n))
+            outbox.evict({ME, OTHER})
+            assert outbox._nodes.keys() == pair.me.links._links.keys() == {OTHER}
+            if n == 1:
+                outbox.drop([OTHER])
+        await outbox._nodes[OTHER].close()
+    outbox.evict({ME})
+    assert not outbox._nodes
+    assert not pair.me.links._links
+    assert [frame for _, frame in pair.other.heard] == [frames.Moved(n) for n in (1, 10, 2, 20)]
 
 
 async def test_nodes_with_certificates_of_the_installation_connect(tmp_path: Path) -> None:
