@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from handset import errors
 from handset.devices import keys
@@ -17,7 +17,7 @@ from handset.devices.device import Device
 from tidings.aio.service import wait_for
 from tidings.client.errors import NetworkRefusal, NetworkUnavailable, NetworkUnreached
 from tidings.client.http import MAX_BULK, NetworkApi
-from tidings.client.keys import KeySet
+from tidings.client.keys import KeySet, generate_token
 from tidings.storage.handset import devices, prekeys
 from tidings.storage.handset.base_keys import BASE_KEYS
 
@@ -33,14 +33,23 @@ KEPT_MS = 30 * 24 * 3600 * 1000
 DEVICES_PER_ITERATION = 50  # devices whose keys are generated without yielding to the event loop
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnconfirmedKeys:
+    """Stored keys of a device, with which the network may have registered it."""
+
+    keys: KeySet
+    # Chosen by the device: by it the network recognises a repetition, and adds no one-time key a second time.
+    token: str = dataclasses.field(repr=False)
+
+
 class DeviceRegistry:
     """Devices of one fleet, in its store and at the network."""
 
     def __init__(self, context: FleetContext, api: NetworkApi) -> None:
         self._context = context
         self._api = api
-        # Stored keys that the network may have received, by number, for the next attempt to register the device.
-        self._unconfirmed: dict[str, KeySet] = {}
+        # Keys for the next attempt to register a device, by number.
+        self._unconfirmed: dict[str, UnconfirmedKeys] = {}
 
     async def load(self) -> dict[str, Device]:
         """Return the stored devices by number. Raises `e2ee.CorruptState` when they were sealed under another key."""
@@ -70,24 +79,26 @@ class DeviceRegistry:
         code: registration code; empty when a registration key is used
         pin: opens and sets the number's registration lock; empty for none
         """
-        is_new = device.number not in self._unconfirmed
-        made = (
-            self._unconfirmed.pop(device.number, None)
-            or (await self._store_keys([device], one_time, kyber_one_time))[0]
-        )
-        body = made.registration(
-            device.number, device.registration_id, device.identity.public, code=code, pin=pin, person=True
+        new = await self._prepare([device], one_time, kyber_one_time)
+        made = self._unconfirmed[device.number]
+        body = made.keys.registration(
+            device.number,
+            device.registration_id,
+            device.identity.public,
+            code=code,
+            token=made.token,
+            pin=pin,
+            person=True,
         )
         try:
             device.token = await self._api.register(body, registration_key=registration_key)
-        except (NetworkRefusal, NetworkUnreached):
-            if is_new:
-                # The network does not have these keys.
-                await self._discard(device, made)
+        except NetworkUnreached:
+            await self._discard(new)
             raise
-        except NetworkUnavailable:
-            self._unconfirmed[device.number] = made
+        except NetworkRefusal:
+            await self._refused([device], new)
             raise
+        del self._unconfirmed[device.number]
         await self._save([device])
 
     async def register_many(
@@ -95,30 +106,49 @@ class DeviceRegistry:
     ) -> None:
         """Register devices, also repeatedly. Waits as long as the network is unavailable.
 
-        Returns early when `stop` is set. Raises `Unauthorized` and `NetworkRefusal`.
+        Returns early when `stop` is set. Raises `Unauthorized` and `NetworkRefusal`. Attempts that fail do not add up
+        to more stored keys.
         """
         for start in range(0, len(devices), MAX_BULK):
             chunk = devices[start : start + MAX_BULK]
-            made = await self._store_keys(chunk, one_time, 0)
-            bodies = [
-                key_set.registration(device.number, device.registration_id, device.identity.public)
-                for device, key_set in zip(chunk, made, strict=True)
-            ]
-            delay = RETRY_SECONDS
-            while not stop.is_set():
-                try:
-                    tokens = await self._api.register_many(bodies, registration_key)
-                    break
-                except NetworkUnavailable as error:
-                    log.warning("registration.waiting", extra={"error": str(error)})
-                    await wait_for(stop, delay)
-                    delay = min(2 * delay, MAX_RETRY_SECONDS)
-            if stop.is_set():
+            new = await self._prepare(chunk, one_time, 0)
+            try:
+                tokens = await self._register_chunk(chunk, new, registration_key, stop)
+            except NetworkRefusal:
+                await self._refused(chunk, new)
+                raise
+            if tokens is None:
+                await self._discard(new)
                 return
             for device in chunk:
                 device.token, device.blocked = tokens[device.number], ""
+                del self._unconfirmed[device.number]
             await self._save(chunk)
             log.info("devices.registered", extra={"done": start + len(chunk), "of": len(devices)})
+
+    async def _register_chunk(
+        self, chunk: Sequence[Device], new: list[Device], registration_key: str, stop: asyncio.Event
+    ) -> Mapping[str, str] | None:
+        """Return the tokens by number; `None` when `stop` is set before the network answers.
+
+        new: devices whose keys the network cannot have; emptied once it may have them
+        """
+        bodies = [
+            made.keys.registration(device.number, device.registration_id, device.identity.public, token=made.token)
+            for device in chunk
+            for made in [self._unconfirmed[device.number]]
+        ]
+        delay = RETRY_SECONDS
+        while not stop.is_set():
+            try:
+                return await self._api.register_many(bodies, registration_key)
+            except NetworkAway as error:
+                if not isinstance(error, NetworkUnreached):
+                    new.clear()
+                log.warning("registration.waiting", extra={"error": str(error)})
+                await wait_for(stop, delay)
+                delay = min(2 * delay, MAX_RETRY_SECONDS)
+        return None
 
     async def refill(self, wanted: Iterable[tuple[Device, int, int]]) -> None:
         """Generate, store and upload more one-time pre-keys.
@@ -174,16 +204,20 @@ class DeviceRegistry:
                 device.blocked = other
             await self._save(chunk)
 
-    async def _store_keys(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> list[KeySet]:
-        used = await self._used(devices)
+    async def _prepare(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> list[Device]:
+        """Store keys for those of the devices that have no unconfirmed ones; return these devices."""
+        new = [device for device in devices if device.number not in self._unconfirmed]
+        used = await self._used(new)
         made: list[KeySet] = []
-        for count, device in enumerate(devices, 1):
+        for count, device in enumerate(new, 1):
             kept = used[device.number]
             made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, lasting=True, used=kept))
             if count % DEVICES_PER_ITERATION == 0:
                 await asyncio.sleep(0)
-        await self._commit(devices, made)
-        return made
+        await self._commit(new, made)
+        for device, key_set in zip(new, made, strict=True):
+            self._unconfirmed[device.number] = UnconfirmedKeys(key_set, generate_token())
+        return new
 
     async def _rotate(self, device: Device, made: KeySet) -> bool:
         try:
@@ -220,12 +254,23 @@ class DeviceRegistry:
             await devices.save(connection, rows)
             await prekeys.add(connection, added)
 
-    async def _discard(self, device: Device, made: KeySet) -> None:
-        """Delete keys, and the device if it has no others."""
-        deleted = [*made.one_time, *made.kyber_one_time, made.signed, made.kyber_last]
+    async def _refused(self, devices: Sequence[Device], new: Sequence[Device]) -> None:
+        """End an attempt that the network has refused. It may have registered the devices that are not new before."""
+        await self._discard(new)
+        for device in devices:
+            self._unconfirmed.pop(device.number, None)
+
+    async def _discard(self, devices: Sequence[Device]) -> None:
+        """Delete keys that the network does not have, and the devices that have no others."""
+        deleted: list[tuple[str, int]] = []
+        for device in devices:
+            made = self._unconfirmed.pop(device.number).keys
+            for key in (*made.one_time, *made.kyber_one_time, made.signed, made.kyber_last):
+                deleted += [(device.number, key.key_id)] if key is not None else []
         async with self._context.database.transaction() as connection:
-            await prekeys.delete(connection, [(device.number, key.key_id) for key in deleted if key is not None])
-            await prekeys.delete_unregistered(connection, device.number)
+            await prekeys.delete(connection, deleted)
+            for device in devices:
+                await prekeys.delete_unregistered(connection, device.number)
 
     async def _save(self, changed: Sequence[Device]) -> None:
         rows = [self._context.sealer.device_row(device, self._context.name) for device in changed]
