@@ -80,10 +80,13 @@ class OwnNumber:
     context: FleetContext
     device: Device
     api: NetworkApi
+    _: dataclasses.KW_ONLY
+    # Registry of the number; `None` for a new one.
+    known: dataclasses.InitVar[DeviceRegistry | None] = None
     registry: DeviceRegistry = dataclasses.field(init=False)
 
-    def __post_init__(self) -> None:
-        self.registry = DeviceRegistry(self.context, self.api)
+    def __post_init__(self, known: DeviceRegistry | None) -> None:
+        self.registry = known or DeviceRegistry(self.context, self.api)
 
     def connect(
         self, application: Application, dial: Dial, observers: Sequence[DeviceObserver]

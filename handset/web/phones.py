@@ -16,7 +16,8 @@ from handset.composing import Content
 from handset.devices import lock
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
-from handset.devices.row_sealer import RowSealer
+from handset.devices.registration import DeviceRegistry
+from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.own_number import OwnNumber
 from handset.receiving.sender_keys import SenderKeyStore
@@ -25,6 +26,7 @@ from handset.web import strings
 from handset.web.recorder import ChatRecorder
 from tidings.aio import service
 from tidings.aio.clock import Clock
+from tidings.aio.lru import LRU
 from tidings.aio.service import Service, ServiceFailed
 from tidings.client.errors import ClientError, Unauthorized
 from tidings.client.http import NetworkApi
@@ -88,7 +90,7 @@ class OpenPhone(DeviceObserver):
         # New number whose announcement has failed midway, empty for none, and the chats that received it.
         self._announced: tuple[str, set[str]] = ("", set())
         self._stop = asyncio.Event()
-        self._has_ended = False
+        self.has_ended = False  # whether an error has ended its services
 
     @property
     def number(self) -> str:
@@ -107,7 +109,7 @@ class OpenPhone(DeviceObserver):
         try:
             await service.run_services(self._services, self._stop, grace=STOP_SECONDS)
         except ServiceFailed as failure:
-            self._has_ended = True
+            self.has_ended = True
             self.problem = strings.STOPPED.format(reason=failure)
             self._changed()
 
@@ -153,7 +155,7 @@ class OpenPhone(DeviceObserver):
         up_to: position of the last message that was seen; 0 for all
         even_if_unwanted: also if the person does not send these
         """
-        if self._has_ended or not (self.preferences.sends_read or even_if_unwanted):
+        if self.has_ended or not (self.preferences.sends_read or even_if_unwanted):
             return
         device, recorder = self.own.device, self.recorder
 
@@ -232,6 +234,8 @@ class PhoneBook:
         self._running: dict[str, tuple[asyncio.Task[None], contextlib.ExitStack]] = {}
         # Numbers whose phones are being opened. They count towards `MAX_PHONES`.
         self._opening: set[str] = set()
+        # Registries by number: each knows the keys with which an earlier attempt may have registered the number.
+        self._registries: LRU[str, DeviceRegistry] = LRU(MAX_PHONES)
         # Held while the phone of a number is opened or closed.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -281,8 +285,10 @@ class PhoneBook:
     async def _open(self, number: str, code: str, pin: str, name: str) -> OpenPhone:
         with contextlib.ExitStack() as held:
             held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
-            context = FleetContext(own_number.fleet_of(number), self.database, self.sealer, self.clock)
-            own = OwnNumber(context, await own_number.load(context, number), self.api)
+            context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
+            device = await own_number.load(context, number)
+            own = OwnNumber(context, device, self.api, known=self._registries.get(number))
+            self._registries.put(number, own.registry)
             if own.device.token is None:
                 await self._register(own, code, pin)
             phone = OpenPhone(
@@ -294,8 +300,16 @@ class PhoneBook:
             return phone
 
     async def register_again(self, number: str, *, code: str = "", pin: str = "") -> OpenPhone:
-        """Register the number of an open phone that the network no longer knows. Raises as `open` does."""
-        self.get(number).own.device.token = None
+        """Open a phone that has a problem again: one that has stopped, or whose number must be registered again.
+
+        Raises as `open` does.
+        """
+        phone = self.get(number)
+        if not phone.problem:
+            # Another tab has done so.
+            return phone
+        if not phone.has_ended:
+            phone.own.device.token = None
         await self._end(number)
         return await self.open(number, code=code, pin=pin)
 

@@ -9,9 +9,11 @@ import logging
 import re
 import sqlite3
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from handset.devices.prekey_rotation import PreKeyRotation
 from harness.mariadb import free_port
 from tests import migrated
 from tests.handset.business import Recorder
@@ -21,7 +23,9 @@ from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Pages, register, serving, settings_for
 from tests.pages import document
+from tidings.client.errors import NetworkSilent
 from tidings.client.http import NetworkApi
+from tidings.storage.handset import prekeys
 from tidings.wire.registration import DeviceRegistration
 
 CLARA = "15550100003"
@@ -288,6 +292,63 @@ async def test_a_number_that_is_registered_elsewhere_is_taken_back(
         page = await browser.press(page, button)
         assert page.url.endswith(f"/handset/{ADA}"), page.text
         await other.until("no longer knows this registration|in use elsewhere")
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """List of the numbers that the page registers from now on."""
+    numbers, call = list[str](), NetworkApi.register
+
+    async def register_one(api: NetworkApi, device: DeviceRegistration, *, registration_key: str = "") -> str:
+        numbers.append(device.number)
+        return await call(api, device, registration_key=registration_key)
+
+    monkeypatch.setattr(NetworkApi, "register", register_one)
+    return numbers
+
+
+async def test_a_number_is_taken_back_once_although_two_tabs_offer_it(
+    live_network: LiveNetwork, tmp_path: Path, browser: Browser, registered: list[str]
+) -> None:
+    async with at_the_terminal(terminal_settings(live_network, tmp_path / "other")) as other:
+        await other.until("Connected")
+        page = await browser.until(f"/handset/{ADA}", "Use the number here again")
+        (button,) = [each for each in page.root.all("button") if each.text == "Use the number here again"]
+        registered.clear()
+        for _ in range(2):
+            assert (await browser.press(page, button)).url.endswith(f"/handset/{ADA}")
+    assert registered == [ADA]
+
+
+async def test_a_phone_that_has_stopped_is_opened_again_without_a_registration(
+    browser: Browser, shop: Recorder, registered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(PreKeyRotation, "run", mock.AsyncMock(side_effect=RuntimeError("a defect")))
+        page = await browser.get("/handset")
+        page = await browser.press(page, page.root.one("ul", class_="phones").one("button"))
+        await browser.press(page, page.root.one("ul", class_="phones").one("button"))
+        page = await browser.until(f"/handset/{ADA}", "The phone has stopped")
+    (button,) = [each for each in page.root.all("button") if each.text == "Use the number here again"]
+    assert (await browser.press(page, button)).url.endswith(f"/handset/{ADA}")
+    await shop.send(ADA, "hello")
+    await browser.until(CHAT, "hello")
+    assert registered == []
+
+
+async def test_attempts_to_register_without_a_response_do_not_add_up_to_more_keys(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as silent:
+        silent.setattr(NetworkApi, "register", mock.AsyncMock(side_effect=NetworkSilent("no response")))
+        for _ in range(3):
+            page = await browser.get("/handset")
+            form = next(form for form in page.root.all("form") if form.all("input", name="name"))
+            assert (await browser.send(page, form, {"number": CLARA})).status == 503
+    await register(browser, CLARA)
+    with contextlib.closing(sqlite3.connect(tmp_path / "pages" / "handset.db")) as store:
+        query = "SELECT count(*) FROM handset_prekeys WHERE number = ? AND kind = ?"
+        assert store.execute(query, (CLARA, prekeys.ONE_TIME)).fetchone() == (100,)
 
 
 async def test_a_network_that_is_away_is_named(live_network: LiveNetwork, browser: Browser) -> None:
