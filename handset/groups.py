@@ -17,7 +17,7 @@ from handset.receiving.sender_keys import KeyDistribution, SenderKeyStore
 from handset.sender import MessageSender
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
-from tidings.aio.service import Wakeup, wait_for
+from tidings.aio.service import Wakeup, run_workers, wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.client import sender_keys
 from tidings.client.errors import ClientError, NetworkUnavailable
@@ -139,35 +139,53 @@ class FleetGroups:
         self._stale.clear()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Process stale messages and requests for keys until `stop`."""
-        with self._wakeup.woken_by(stop):
-            while not stop.is_set():
-                if not await self._run_once():
-                    await wait_for(stop, RETRY_SECONDS)
-                elif not self._stale and not self._key_requests:
-                    await self._wakeup.wait()
+        """Process stale messages and requests for keys until `stop`, which cancels a call in progress.
+
+        A stale message whose processing was cancelled is still in the outbox.
+        """
+        await run_workers(stop, self._work(stop))
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        while True:
+            if not await self._run_once():
+                await wait_for(stop, RETRY_SECONDS)
+            elif not self._stale and not self._key_requests:
+                await self._wakeup.wait()
 
     async def _run_once(self) -> bool:
-        """Process everything that is queued. Returns false when the network or the store is unavailable."""
+        """Process everything that is queued. Returns false when something must be tried again.
+
+        What fails goes to the end of its queue, so that it does not hold up other groups and peers for long.
+        """
+        is_complete = True
         for key, (device, envelope) in list(self._stale.items()):
             try:
                 await self._send_again(device, envelope)
             except (NetworkUnavailable, errors.NotStored):
-                return False
+                self._postpone(device.number, envelope.group_id)
+                is_complete = False
+                break
             except (ClientError, e2ee.E2EEError) as error:
                 self.sender.give_up(device, envelope, str(error))
             self._stale.pop(key, None)
-        while self._key_requests:
-            (kind, number, peer, group), device = next(iter(self._key_requests.items()))
+        for request, device in list(self._key_requests.items()):
+            kind, number, peer, group = request
             try:
                 await (self._request_key if kind == "request" else self._send_key)(device, peer, group)
             except (NetworkUnavailable, errors.NotStored):
+                self._key_requests.move_to_end(request)
                 return False
             except ClientError as error:
                 fields = {"number": number, "peer": peer, "group": group, "error": str(error)}
                 log.warning(f"sender_key.{kind}_failed", extra=fields)
-            self._key_requests.pop((kind, number, peer, group), None)
-        return True
+            self._key_requests.pop(request, None)
+        return is_complete
+
+    def _postpone(self, number: str, group: str) -> None:
+        """Move the stale messages of a number to a group to the end of their queue, in order."""
+        for key, (_, envelope) in list(self._stale.items()):
+            if (envelope.number, envelope.group_id) == (number, group):
+                self._stale.move_to_end(key)
 
     # Keys.
 
