@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from handset import errors, own_number
+from handset import errors, message_parts, own_number
 from handset.application import ReceivedMessage, SendReceipt
 from handset.composing import Content
 from handset.devices import lock
@@ -23,7 +23,8 @@ from handset.own_number import OwnNumber
 from handset.receiving.sender_keys import SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from handset.web import strings
-from handset.web.recorder import ChatRecorder
+from handset.web.recorder import ChatRecorder, decoded
+from tidings import e2ee
 from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
@@ -87,8 +88,6 @@ class OpenPhone(DeviceObserver):
         # Held by a change of the preferences, and by a change of the blocked numbers.
         self.changing, self.blocking = asyncio.Lock(), asyncio.Lock()
         self._announcing = asyncio.Lock()
-        # New number whose announcement has failed midway, empty for none, and the chats that received it.
-        self._announced: tuple[str, set[str]] = ("", set())
         self._stop = asyncio.Event()
         self.has_ended = False  # whether an error has ended its services
 
@@ -132,22 +131,29 @@ class OpenPhone(DeviceObserver):
     async def announce(self, new_number: str, message: Content) -> None:
         """Send the notice of a new number to everybody that this number has a chat with. Raises `ClientError`.
 
-        After an error, the next call sends it only to those who have not received it.
+        Those whose last notice names this number are left out. So after an error the next call, also of another
+        process, sends it only to those who have not received it.
         """
         async with self._announcing:
-            if self._announced[0] != new_number:
-                self._announced = (new_number, set())
-            _, done = self._announced
+            await self.recorder.record()
             async with self.database.reading() as connection:
                 known = await chats.list_all(connection, self.number)
+                sent = await chats.list_sent(connection, self.number, message["type"])
+            last = {row.chat: row for row in sent}
             for chat in known:
-                if chat in done or addresses.names_group(chat):
+                if addresses.names_group(chat) or (chat in last and self._new_number_of(last[chat]) == new_number):
                     continue
                 # One that is no longer registered learns nothing; the others do.
                 with contextlib.suppress(errors.NoSuchNumber):
                     await self.send(chat, message)
-                done.add(chat)
-            self._announced = ("", set())
+
+    def _new_number_of(self, row: ChatItemRow) -> str:
+        """Return the number that a notice of a new number names; empty for a damaged row."""
+        try:
+            raw = self.own.context.vault.open_chat(row)
+        except e2ee.CorruptState:
+            return ""
+        return message_parts.words(decoded(raw), "system", "new_wa_id")
 
     async def read(self, chat: str, *, up_to: int = 0, even_if_unwanted: bool = False) -> None:
         """Mark the messages of a chat as read, and send the receipts.

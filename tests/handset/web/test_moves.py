@@ -15,10 +15,10 @@ from tests.handset.conftest import LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
-from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register, serving, settings_for
+from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Page, register, serving, settings_for
 from tidings.client.errors import NetworkUnavailable
 
-CLARA = "15550100003"
+CLARA, DORA = "15550100003", "15550100004"
 
 
 async def test_a_new_number_is_announced_to_all_others_when_one_number_is_no_longer_registered(
@@ -68,6 +68,48 @@ async def test_a_new_number_is_announced_once_to_each_although_the_network_was_a
     assert page.url.endswith(f"/handset/{CLARA}"), page.text
     first, second = {BUSINESS, BOB} - {announced[1]}, announced[1]
     assert announced == [*first, second, second]
+
+
+async def move(browser: Browser, number: str) -> Page:
+    """Change Ada's number by the form, once her phone is open."""
+    async with asyncio.timeout(60):
+        while (page := await browser.get(f"/handset/{ADA}/settings")).status != 200:
+            pass
+    form = next(form for form in page.root.all("form") if form.get("action").endswith("/move"))
+    return await browser.send(page, form, {"new_number": f"+{number}"})
+
+
+async def test_a_new_number_is_announced_once_to_each_although_the_page_was_restarted(
+    live_network: LiveNetwork, tmp_path: Path, shop: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, send, announced = settings_for(live_network, tmp_path / "data"), OpenPhone.send, list[str]()
+
+    async def fail_at_the_second(phone: OpenPhone, chat: str, message: Content) -> str:
+        announced.append(chat)
+        if len(announced) == 2:
+            raise NetworkAway("the network did not answer")
+        return await send(phone, chat, message)
+
+    async with serving(settings) as pages, pages.browser() as browser:
+        await register(browser, ADA)
+        await register(browser, BOB)
+        await browser.write(f"/handset/{BOB}/chats/{ADA}", "the older chat")
+        await browser.until(f"/handset/{ADA}/chats/{BOB}", "the older chat")
+        await shop.send(ADA, "hello")
+        await browser.until(CHAT, "hello")
+        monkeypatch.setattr(OpenPhone, "send", fail_at_the_second)
+        assert (await move(browser, CLARA)).status == 503
+    async with serving(settings) as pages, pages.browser() as browser:
+        page = await move(browser, CLARA)
+        assert page.url.endswith(f"/handset/{CLARA}"), page.text
+        first, second = {BUSINESS, BOB} - {announced[1]}, announced[1]
+        assert announced == [*first, second, second]
+        # Another number is new to both, and so is the first one after it.
+        for number in (DORA, CLARA):
+            announced.clear()
+            announced.extend(["counted", "counted"])
+            assert (await move(browser, number)).url.endswith(f"/handset/{number}")
+            assert sorted(announced[2:]) == [BUSINESS, BOB]
 
 
 async def at_page_then_terminal(network: LiveNetwork, folder: Path, shop: Recorder) -> None:

@@ -150,6 +150,13 @@ async def list_all(connection: AsyncConnection, number: str) -> list[str]:
     return list((await connection.execute(chosen)).scalars())
 
 
+async def list_sent(connection: AsyncConnection, number: str, kind: str) -> list[ChatItemRow]:
+    """List the messages of one kind that a number has sent, in order, without those that were not delivered."""
+    lost = items.c.state.in_((FAILED, EXPIRED))
+    chosen = sa.select(items).where(items.c.number == number, items.c.author == number, items.c.kind == kind, ~lost)
+    return [ChatItemRow(*row) for row in await connection.execute(chosen.order_by(items.c.position))]
+
+
 async def list_page(
     connection: AsyncConnection, number: str, chat: str, *, before: int, limit: int
 ) -> list[ChatItemRow]:
