@@ -19,7 +19,8 @@ from tidings.wire import addresses
 CLOSE_GRACE_SECONDS = 5.0  # close grace period, in which the last messages reach the network
 
 HELP = """Type a line to send it.  /to NUMBER writes to another number,  /help  shows all commands,  /quit  leaves."""
-MORE_HELP = """/pick N                     answers with a row or a button of the last message that has some
+MORE_HELP = """//TEXT                      sends /TEXT, a text that starts with a slash
+/pick N                     answers with a row or a button of the last message that has some
 /location LAT LON [NAME]    sends a place
 /contact NAME NUMBER        sends a contact
 /react EMOJI                reacts to the last message; without an emoji takes that back
@@ -102,7 +103,9 @@ class TerminalConversation:
     async def _send(self, line: str) -> None:
         peer, (command, _, argument) = self.screen.to, line.partition(" ")
         thread = self.screen.thread(peer)
-        if len(line) > composing.MAX_TEXT:
+        # The first slash of a text that starts with two only shows that it is no command.
+        text = line.removeprefix("/") if line.startswith("//") else line
+        if len(text) > composing.MAX_TEXT:
             self.console.write(f"! not sent: at most {composing.MAX_TEXT:,} characters go into one message.")
             return
         try:
@@ -110,7 +113,8 @@ class TerminalConversation:
                 content = await self.files.compose(command, argument)
             else:
                 author = thread.author or peer
-                content = commands.compose(line, author, thread) if line.startswith("/") else composing.text(line)
+                is_command = line.startswith("/") and text == line
+                content = commands.compose(line, author, thread) if is_command else composing.text(text)
             if peer in self.screen.groups:
                 sent = await self.fleet.send_to_group(self.number, peer, content, self.name)
             else:
@@ -119,9 +123,9 @@ class TerminalConversation:
             if content["type"] != "reaction":
                 # A withdrawal cannot be withdrawn.
                 thread.sent = "" if content["type"] == "deleted" else sent
-            self.screen.sent(sent, line)
+            self.screen.sent(sent, text)
         except KeyError:
-            self.console.write(f"There is no {line.split()[0]}. {HELP}")
+            self.console.write(f"There is no {line.split()[0]}; a text that starts with / is typed with //. {HELP}")
         except commands.CommandUsageError as error:
             self.screen.print_lines(str(error))
         except commands.NothingToSend as done:

@@ -106,6 +106,25 @@ async def test_a_message_is_shown_with_receipts_and_a_typed_reply_arrives(
         await sender.until(lambda: [m.text for m in sender.messages] == ["hello back"])
 
 
+async def test_a_text_that_starts_with_a_slash_is_typed_with_two(live_network: LiveNetwork, tmp_path: Path) -> None:
+    async with (
+        business(live_network, tmp_path) as sender,
+        at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada,
+    ):
+        await ada.until("Connected")
+        ada.type("//quit")
+        await ada.until("Choose a recipient")
+        ada.type(f"/to {BUSINESS}")
+        ada.type("/etc/hosts is a file")
+        await ada.until("There is no /etc/hosts; a text that starts with / is typed with //")
+        texts = ["/quit now", "/", "//two", "/send"]
+        for text in texts:
+            ada.type(f"/{text}")
+        await sender.until(lambda: [m.text for m in sender.messages] == texts)
+        ada.type("/help")
+        await ada.until("//TEXT +sends /TEXT")
+
+
 async def test_a_reply_is_shown_with_the_message_it_answers(live_network: LiveNetwork, tmp_path: Path) -> None:
     settings = settings_for(live_network, tmp_path / "ada")
     text = {"type": "text", "text": {"body": "Soup"}}
