@@ -112,11 +112,11 @@ class MessageSender:
         store = await self._open_store()
         bundle = (await self._fetch(device, [peer])).get(peer)
         if bundle is None:
-            raise errors.NoSuchNumber(f"{peer} is not registered")
+            raise errors.NoSuchNumber(f"+{peer} is not registered")
         try:
             sent = await store.send(OutgoingMessage(device, peer, plaintext, bundle, new_session, resendable))
         except e2ee.E2EEError as error:
-            raise errors.NoSuchNumber(f"the keys of {peer} cannot be used: {error}") from error
+            raise errors.NoSuchNumber(f"the keys of +{peer} cannot be used: {error}") from error
         assert sent is not None, "there is a bundle"
         return sent
 

@@ -75,7 +75,7 @@ class OperatorEndpoints:
         except BatcherFull:
             raise errors.Unavailable("too many announcements wait for the database", retry_after=1) from None
         if not stored:
-            raise errors.NotFound(f"{number} is not registered")
+            raise errors.NotFound(f"+{number} is not registered")
         ANNOUNCED.labels("one").inc()
         return JSONResponse({"number": number}, 202)
 

@@ -232,9 +232,11 @@ GROUP_CHANGES: Mapping[str, str] = {
 GROUP_CHANGED = "The group has changed: {detail}."
 
 NOT_CSRF = "The form is too old. Load the page again, and send it once more."
-NOT_ENTERED = (
-    "This page opens by the link that “tidings handset --web” or “tidings up” prints at its start. It can be used once."
+NEW_LINK = (
+    "For a new link, stop “tidings handset --web” or “tidings up”, and start it again: it prints one at each start."
+    f" A browser whose session has not ended makes one at the end of the list of phones, under “{OTHER_BROWSER}”."
 )
+NOT_ENTERED = f"This page opens by a link, which can be used once and within 12 hours. {NEW_LINK}"
 FORWARDED = "Forwarded"
 FORWARDED_OFTEN = "Forwarded many times"
 OF_PRODUCT = "About the product {product}"
@@ -250,7 +252,7 @@ STOPPED = "The phone has stopped: {reason}."
 REPLACED = "This number is now in use elsewhere."
 UNKNOWN_NUMBER = "The network no longer knows this registration. Register the number again."
 STALE = "This page may be out of date. It is connecting again."
-ENDED = "The session has ended. Open a new link of the handset."
+ENDED = "The session has ended."
 WRONG_HOST = "This page is not available under this name."
 NOT_FOUND = "There is no such page."
 DISK = "The file cannot be stored on this machine at the moment. Nothing was sent."

@@ -46,14 +46,14 @@ async def upload(context: NetworkContext, number: str, token: str, keys: registr
     """
     router, database, nodes = context.router, context.database, context.directory.other_nodes
     if router.is_stale(number, keys.epoch) or await nodes.is_stale(number, keys.epoch):
-        raise StaleEpoch(f"{number} is logged in under a higher epoch")
+        raise StaleEpoch(f"+{number} is logged in under a higher epoch")
     device = await database.query(lambda c: _find(c, number, token), patience=20)
     signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
     await signatures.check([("", device.identity_key, keys)])
 
     async def work(connection: Connection) -> RemainingKeys:
         if not await directory.raise_login_epoch(connection, number, keys.epoch):
-            raise StaleEpoch(f"{number} was registered, or uploaded keys, under a higher epoch")
+            raise StaleEpoch(f"+{number} was registered, or uploaded keys, under a higher epoch")
         if (await _find(connection, number, token, lock=True)).identity_key != device.identity_key:
             raise _registered_again(number)
         if keys.signed_prekey is not None:
@@ -81,14 +81,14 @@ async def _find(connection: Connection, number: str, token: str, *, lock: bool =
     """Return the device of a number with this token. With `lock` it does not change until the transaction ends."""
     device = (await directory.list_registrations(connection, [number], lock=lock)).get(number)
     if device is None:
-        raise NotFound(f"{number} is not registered")
+        raise NotFound(f"+{number} is not registered")
     if not logins.matches(token, device.token_hash):
         raise _registered_again(number)
     return device
 
 
 def _registered_again(number: str) -> Unauthorized:
-    return Unauthorized(f"{number} was registered again, so this token is void")
+    return Unauthorized(f"+{number} was registered again, so this token is void")
 
 
 async def list_remaining(context: NetworkContext, number: str) -> RemainingKeys:

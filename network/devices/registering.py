@@ -160,7 +160,9 @@ class RegistrationEndpoints:
     def _require_ordinary(self, number: str) -> None:
         """Raise `KeyRequired` for a number of the business."""
         if number in self.businesses:
-            raise KeyRequired(f"{number} is a business's number, which its Coreapp registers with the registration key")
+            raise KeyRequired(
+                f"+{number} is a business's number, which its Coreapp registers with the registration key"
+            )
 
 
 def _origin(request: Request) -> str:

@@ -71,7 +71,7 @@ class Registrations:
         numbers = [body.number for body in devices]
         for body in devices:
             if router.is_stale(body.number, body.epoch) or await nodes.is_stale(body.number, body.epoch):
-                raise StaleEpoch(f"{body.number} is logged in under a higher epoch")
+                raise StaleEpoch(f"+{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
             raise BadRequest("a number appears twice")
         if devices and await self.are_made(devices):
@@ -92,7 +92,7 @@ class Registrations:
             async def work(connection: Connection) -> None:
                 for body in devices:
                     if not await directory.raise_login_epoch(connection, body.number, body.epoch):
-                        raise StaleEpoch(f"{body.number} was registered, or uploaded keys, under a higher epoch")
+                        raise StaleEpoch(f"+{body.number} was registered, or uploaded keys, under a higher epoch")
                 registered = await directory.list_registrations(connection, numbers, lock=True)
                 if _are_same(devices, issued, registered):
                     # An earlier attempt has committed.

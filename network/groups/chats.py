@@ -197,7 +197,7 @@ async def _require_registered(connection: Connection, number: str) -> None:
     So every participant of a group is in the directory.
     """
     if not await directory.list_registrations(connection, [number], lock=True):
-        raise errors.NotFound(f"{number} is not registered")
+        raise errors.NotFound(f"+{number} is not registered")
 
 
 async def _require_room(connection: Connection, number: str) -> None:

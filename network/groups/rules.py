@@ -157,14 +157,14 @@ def require_participant(state: GroupState, number: str) -> Member:
     """Return the participant. Raises `Forbidden` when it is not in the group."""
     member = state.find(number)
     if member is None:
-        raise errors.Forbidden(f"{number} is not in this group")
+        raise errors.Forbidden(f"+{number} is not in this group")
     return member
 
 
 def require_admin(state: GroupState, number: str) -> None:
     """Require an admin of the group. Raises `Forbidden`."""
     if not require_participant(state, number).admin:
-        raise errors.Forbidden(f"{number} is not an admin of this group", reason=groups.NOT_ADMIN)
+        raise errors.Forbidden(f"+{number} is not an admin of this group", reason=groups.NOT_ADMIN)
 
 
 def _with(state: GroupState, members: tuple[Member, ...], epoch: int) -> GroupState:

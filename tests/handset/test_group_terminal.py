@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,20 @@ def test_a_group_is_selected_by_position_id_or_subject() -> None:
     assert group_commands.pick("LUNCH", groups) == "15550000001-5"
     for nothing in ("Dinner", "0", "4", "", "99999999999999999999"):
         assert group_commands.pick(nothing, groups) is None
+
+
+async def test_errors_name_numbers_with_a_plus(live_network: LiveNetwork, tmp_path: Path) -> None:
+    async with at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada:
+        await ada.until("Connected")
+        ada.type("/group new Lunch")
+        invitation = r"/group join (\S+)"
+        await ada.until("You are in Lunch")
+        ada.type("/group invite")
+        code = re.search(invitation, await ada.until(invitation))
+        assert code is not None
+        async with at_the_terminal(settings_for(live_network, tmp_path / "bob"), f"+{BOB}") as bob:
+            await bob.until("Connected")
+            bob.type(f"/group join {code[1]}")
+            await bob.until("You are in Lunch")
+            bob.type("/group invite")
+            await bob.until(rf"^! \+{BOB} is not an admin of this group$")

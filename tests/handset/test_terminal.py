@@ -192,7 +192,7 @@ async def test_a_handset_can_send_the_first_message_and_shows_receipts(
         await ada.until(r"\+15550140001: echo this")
         ada.type("/to 15559999999")
         ada.type("nobody there")
-        await ada.until("not sent: 15559999999 is not registered")
+        await ada.until(r"not sent: \+15559999999 is not registered")
 
 
 async def test_a_restarted_handset_does_not_register_again(live_network: LiveNetwork, tmp_path: Path) -> None:

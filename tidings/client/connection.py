@@ -208,7 +208,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
     async def _call(self, call: str, request: device.Check | device.Fetch, expected: type[Response]) -> Response:
         if self._transport is None or request.number not in self._attached:
-            raise NetworkUnreached(f"{request.number} is not logged in")
+            raise NetworkUnreached(f"+{request.number} is not logged in")
         if len(self._requests) >= REQUESTS_IN_FLIGHT:
             raise NetworkUnreached(f"{len(self._requests)} requests are already in flight")
         future = self._requests[request.n] = asyncio.get_running_loop().create_future()

@@ -78,7 +78,7 @@ class MemoryDevice(DeviceListener[str]):
         if peer not in self._sessions:
             bundle = (await self._connection.fetch(self.number, [peer])).get(peer)
             if bundle is None:
-                raise NetworkRefusal(device.NO_SUCH_NUMBER, f"{peer} is not registered")
+                raise NetworkRefusal(device.NO_SUCH_NUMBER, f"+{peer} is not registered")
             if peer not in self._sessions:  # a message of the peer may have arrived during the fetch
                 self._sessions[peer] = sessions.initiate(self._identity, self._registration_id, bundle)
         return self.reply(peer, plaintext)
@@ -89,7 +89,7 @@ class MemoryDevice(DeviceListener[str]):
         Raises `e2ee.NoSession`.
         """
         if peer not in self._sessions:
-            raise e2ee.NoSession(f"no session with {peer}")
+            raise e2ee.NoSession(f"no session with +{peer}")
         kind, body = self._sessions[peer].encrypt(plaintext)
         envelope = device.Send(0, self.number, peer, secrets.token_hex(8), sessions.KINDS[kind], body)
         self._unanswered[envelope.id] = envelope

@@ -305,7 +305,7 @@ async def test_a_form_that_cannot_be_sent_is_shown_again_with_the_reason(
 
 async def test_a_number_that_does_not_exist_is_named(browser: Browser) -> None:
     page = await browser.write(f"/handset/{ADA}/chats/15559999999", "anybody?")
-    assert (page.status, page.root.one("p", id="problem").text) == (422, "Not sent: 15559999999 is not registered.")
+    assert (page.status, page.root.one("p", id="problem").text) == (422, "Not sent: +15559999999 is not registered.")
 
 
 async def test_an_empty_file_is_refused(browser: Browser) -> None:

@@ -56,6 +56,19 @@ def check_headers(response: httpx.Response) -> str:
     return found[1]
 
 
+async def test_without_a_session_a_page_says_how_to_get_a_new_link(pages: Pages, browser: Browser) -> None:
+    command = "stop “tidings handset --web” or “tidings up”, and start it again"
+    async with pages.unauthenticated() as other:
+        for path in ("/handset", CHAT, pages.address.link):
+            page = await other.get(path)
+            assert (page.status, command in page.text) == (403, True)
+    # An open page says it in place when its session ends.
+    page = await browser.get(CHAT)
+    assert command in page.root.one("section", id="stale").get("data-ended")
+    phones = await browser.get("/handset")
+    assert "Another browser" in [heading.text for heading in phones.root.all("h2")]
+
+
 async def test_a_link_opens_the_pages_once(pages: Pages) -> None:
     async with pages.unauthenticated() as browser:
         for _ in range(2):
