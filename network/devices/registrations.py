@@ -132,21 +132,25 @@ class Registrations:
         Its waiting envelopes are kept until they expire, and its identity key is remembered.
         """
         token_hash = logins.digest(token)
-        while await self.chats.leave_page(number) == GROUPS_PER_TRANSACTION:
+        while await self.chats.leave_page(number, token_hash) == GROUPS_PER_TRANSACTION:
             pass
         with self.context.reservations() as reservations:
 
-            async def work(connection: Connection) -> None:
-                if await directory.unregister(connection, number, token_hash):
-                    await locks.delete(connection, number)
-                    await prekeys.drop(connection, [number])
-                    # A number outside the directory cannot join a group, so these are the last groups.
-                    await self.chats.leave_in(connection, reservations, number)
+            async def work(connection: Connection) -> bool:
+                if not await directory.unregister(connection, number, token_hash):
+                    # An earlier attempt has committed, or another device has registered the number.
+                    return not await directory.list_registered(connection, [number])
+                await locks.delete(connection, number)
+                await prekeys.drop(connection, [number])
+                # A number outside the directory cannot join a group, so these are the last groups.
+                await self.chats.leave_in(connection, reservations, number)
+                return True
 
             with self._logging_in_again([number]):
-                await self.context.database.persist(work, patience=20)
-        await self._changed([number], {})
-        log.info("device.unregistered", extra={"number": number})
+                is_removed = await self.context.database.persist(work, patience=20)
+        if is_removed:
+            await self._changed([number], {})
+            log.info("device.unregistered", extra={"number": number})
 
     async def was_unregistered(self, number: str, token: str) -> bool:
         """Return whether the device with this token has unregistered the number: the request is a repetition.

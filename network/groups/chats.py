@@ -103,10 +103,16 @@ class Chats:
         """Leave a group. Raises `NotFound`."""
         await self._change(id, functools.partial(rules.leave, number=number))
 
-    async def leave_page(self, number: str) -> int:
-        """Leave up to `GROUPS_PER_TRANSACTION` groups; return their number."""
+    async def leave_page(self, number: str, token_hash: bytes) -> int:
+        """Leave up to `GROUPS_PER_TRANSACTION` groups; return their number: 0 once the number has a device with another token."""
 
-        return await self._persist(lambda connection, reservations: self.leave_in(connection, reservations, number))
+        async def work(connection: Connection, reservations: Reservations) -> int:
+            device = (await directory.list_registrations(connection, [number], lock=True)).get(number)
+            if device is None or not hmac.compare_digest(device.token_hash, token_hash):
+                return 0
+            return await self.leave_in(connection, reservations, number)
+
+        return await self._persist(work)
 
     async def leave_in(self, connection: Connection, reservations: Reservations, number: str) -> int:
         """Leave up to `GROUPS_PER_TRANSACTION` groups in the caller's transaction; return their number."""

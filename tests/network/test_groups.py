@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
+from network.devices.registrations import Registrations
 from network.groups import rules
 from tests.manual_clock import ManualClock
 from tests.network.group_support import call, changes, code_of, done, make, participants, refused, words
-from tests.network.support import ALICE, BOB, CAROL, DAVE, Network
+from tests.network.support import ALICE, BOB, CAROL, DAVE, Client, Network
 from tidings.storage.database import Database
 from tidings.storage.network import groups as network_groups
 from tidings.storage.network.groups import Member
+from tidings.wire import device
 from tidings.wire.groups import MAX_PARTICIPANTS
 
 JPEG = b"\xff\xd8\xff\xe0 a small picture"
@@ -205,6 +208,28 @@ async def test_group_and_membership_limits_are_enforced(network: Network) -> Non
         await database.close()
     assert await refused(network, "POST", CAROL, "/join", {"code": code}) == "400 too_many"
     assert await refused(network, "POST", CAROL, "", {"subject": "One more"}) == "400 too_many"
+
+
+async def test_a_number_that_another_device_registers_meanwhile_stays_in_its_groups(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    group = await make(network, BOB, ALICE)
+    unregister, token, clients = Registrations.unregister, network.tokens[ALICE], list[Client]()
+
+    async def register_before(registrations: Registrations, number: str, token: str) -> None:
+        await network.register(ALICE)
+        clients.append(await network.connect(ALICE))
+        await unregister(registrations, number, token)
+
+    monkeypatch.setattr(Registrations, "unregister", register_before)
+    await network.request("DELETE", f"/v1/registrations/{ALICE}", token=token)
+    assert participants(await done(network, "GET", BOB, f"/{group}")) == {BOB: True, ALICE: False}
+    # It stays connected, too.
+    (alice,) = clients
+    assert words(await changes(alice, 1)) == [f"joined {ALICE}"]
+    assert (await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))).registered == [BOB]
 
 
 async def test_an_unregistered_number_leaves_its_groups(network: Network) -> None:
