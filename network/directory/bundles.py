@@ -10,7 +10,7 @@ from prometheus_client import Counter
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.refills import Refills
-from tidings.aio.batcher import Batcher
+from tidings.aio.batcher import Batcher, BatcherFull
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.directory import RegisteredDevice
@@ -52,6 +52,9 @@ class PreKeyBundles:
         Waits while the database is away.
         """
         wanted = dict.fromkeys(number for number in numbers if addresses.is_number(number))
+        if self._batcher.pending + len(wanted) > self._batcher.max_pending:
+            # Keys of the numbers before the first that finds no room would be taken for nobody.
+            raise BatcherFull(self._batcher.name)
         futures = [self._batcher.put((fetcher, number)) for number in wanted]
         bundles = [await future for future in futures]
         return [bundle for bundle in bundles if bundle is not None]

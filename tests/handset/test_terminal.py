@@ -234,7 +234,7 @@ async def test_a_number_of_a_business_is_refused(live_network: LiveNetwork, tmp_
     said: list[str] = []
     settings = settings_for(live_network, tmp_path, key=key)
     assert await run_terminal(f"+{COMPANY}", settings, asyncio.Event(), write=said.append) == 1
-    assert said[-1] == f"{COMPANY} is a business's number, which its Coreapp registers with the registration key."
+    assert said[-1] == f"+{COMPANY} is a business's number, which its Coreapp registers with the registration key."
 
 
 async def test_a_locked_number_registers_with_its_code_and_pin(

@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from network.devices import signatures
+from network.directory.bundles import PreKeyBundles
+from network.directory.device_rate_limits import DeviceRateLimiter
+from network.directory.refills import Refills
+from network.settings import DeviceRateLimits
 from tests.conftest import DatabaseFactory
+from tests.manual_clock import ManualClock
 from tests.network.support import (
     ALICE,
     BOB,
+    CAROL,
+    DAVE,
     PATIENCE,
     REGISTRATION_KEY,
     Network,
@@ -23,6 +30,7 @@ from tests.network.support import (
     registration,
     signed_prekey,
 )
+from tidings.aio.batcher import BatcherFull
 from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, prekeys
@@ -324,3 +332,26 @@ async def test_of_two_first_registrations_at_once_only_the_keys_of_the_last_are_
     (bundle,) = (await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
     (last,) = [body for body in bodies.values() if body["identity_key"] == base64_text(bundle.identity_key)]
     assert base64_text(bundle.prekey or b"") == last["prekeys"][0]["public"]
+
+
+async def test_a_refused_fetch_takes_no_keys(database_factory: DatabaseFactory) -> None:
+    database, clock = await database_factory("network"), ManualClock()
+    bundles = PreKeyBundles(database, Refills(), DeviceRateLimiter(DeviceRateLimits(), clock))
+    bundles._batcher.max_pending = 2
+    numbers = [ALICE, BOB, CAROL]
+    rows = [
+        directory.RegisteredDevice(
+            number, 1, bytes(33), 1, bytes(33), bytes(64), None, None, None, token_hash=bytes(32), registered_at=0
+        )
+        for number in numbers
+    ]
+    async with database.transaction() as connection:
+        await directory.register(connection, rows)
+        await prekeys.put(connection, [prekeys.PreKeyRow(number, 1, bytes(33)) for number in numbers])
+    with pytest.raises(BatcherFull):
+        await bundles.fetch(DAVE, numbers)
+    # Later fetches wait for those that were queued before.
+    assert len(await bundles.fetch(DAVE, numbers[:1])) == 1
+    async with database.reading() as connection:
+        left = await prekeys.count_left(connection, numbers)
+    assert [left[number].prekeys for number in numbers] == [0, 1, 1]

@@ -105,7 +105,7 @@ async def test_a_number_of_a_business_is_refused(live_network: LiveNetwork, tmp_
         page = await browser.send(page, page.root.all("form")[0], {"number": f"+{COMPANY}"})
         assert page.status == 422
         assert page.root.one("p", class_="problem").text == (
-            f"{COMPANY} is a business's number, which its Coreapp registers with the registration key."
+            f"+{COMPANY} is a business's number, which its Coreapp registers with the registration key."
         )
         assert not [form for form in page.root.all("form") if form.all("input", name="code")]
 
