@@ -76,6 +76,9 @@ class ClusterNode(OtherNodes):
         self._heartbeat: asyncio.Task[bool] | None = None
         # Expulsions that were not sent, by node, number and partition.
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
+        # Whether a read of all mailboxes, which another node has requested, has not started.
+        self._must_read_all = False
+        self._one_read = asyncio.Lock()
         self._ticks = 0
         self.membership.on_change = self._changed
 
@@ -199,7 +202,9 @@ class ClusterNode(OtherNodes):
         elif isinstance(frame, frames.ReadAll):
             # Later envelopes wait until the mailboxes have been read, a page of devices at a time.
             self.router.require_read()
-            self._start(self._mailbox_polls.make())
+            if not self._must_read_all:
+                self._must_read_all = True
+                self._start(self._read_all())
         elif isinstance(frame, frames.Expel):
             self._expel((frame.number, frame.partition), frame.token)
         elif isinstance(frame, frames.KeysTaken):
@@ -209,6 +214,12 @@ class ClusterNode(OtherNodes):
             self.directory.refills.uploaded(frame.number, PreKeyCounts(frame.prekeys, frame.kyber_prekeys))
         elif isinstance(frame, frames.Broadcast):
             self._start(self._announce(source, frame))
+
+    async def _read_all(self) -> None:
+        """Read the mailboxes of all attached devices, after a read in progress. Requests until its start share it."""
+        async with self._one_read:
+            self._must_read_all = False
+            await self._mailbox_polls.make()
 
     def _send_heartbeat(self) -> None:
         """Send a heartbeat at once, because an unknown node has joined since the last one."""

@@ -179,6 +179,25 @@ async def test_an_expel_frame_for_an_unreachable_node_is_sent_again_later() -> N
     assert links.taken == [frames.Expel(ALICE, 0, 7)]
 
 
+async def test_repeated_requests_to_read_all_mailboxes_share_a_read() -> None:
+    node, numbers, read = a_node(PlayedServer()), [f"1555010{n:04}" for n in range(300)], list[str]()
+
+    def read_one(number: str) -> None:
+        read.append(number)
+        if len(read) == 1:
+            # What was stored before this request may be in a mailbox that was read already.
+            node._received(OTHER, frames.ReadAll())
+
+    node.router.attached = lambda: iter(numbers)  # type: ignore[method-assign]
+    node.router.read_mailbox = read_one  # type: ignore[method-assign, assignment]
+    for _ in range(50):
+        node._received(OTHER, frames.ReadAll())
+    async with asyncio.timeout(30):
+        while node._tasks:
+            await asyncio.gather(*node._tasks)
+    assert read == [*numbers, *numbers]
+
+
 async def test_frames_of_nodes_that_are_no_members_leave_nothing_behind_after_a_minute() -> None:
     node = a_node(PlayedServer())
     for n in range(100):
