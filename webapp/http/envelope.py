@@ -22,6 +22,7 @@ from tidings.storage.database import DatabaseError
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.http import headers
 from webapp.http.errors import (
+    METHODS,
     APIError,
     DatabaseFailed,
     DatabaseUnavailable,
@@ -40,7 +41,6 @@ MESSAGES = "/v1/messages"  # the hot route
 CALLBACKS = "/cloud/callbacks/"  # followed by the secret of a number's callback
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(rb"//+")
 MAX_TRACEPARENT = 64
 # Paths that monitoring polls every few seconds. They are not traced, and are served before other waiting requests.
@@ -215,12 +215,12 @@ def _allowed(request: Request) -> list[str]:
     # A documented path without parameters takes precedence: `/v1/users/login` does not match `/v1/users/{username}`.
     described = request.app.openapi()["paths"].get(request.scope["path"])
     if described is not None:
-        return [method for method in _METHODS if _as_described(method).lower() in described]
+        return [method for method in METHODS if _as_described(method).lower() in described]
     # A path has one route per method, and each route knows only its method.
     plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
     return [
         method
-        for method in _METHODS
+        for method in METHODS
         if any(
             route.matches({**plain, "method": _as_described(method)})[0] is Match.FULL
             for route in request.app.router.routes

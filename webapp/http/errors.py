@@ -38,6 +38,9 @@ from collections.abc import Mapping, Sequence
 from tidings.wire import codes
 from tidings.wire.cloud import v1_codes
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+"""Methods of HTTP that endpoints accept, in the order of `Allow`."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:

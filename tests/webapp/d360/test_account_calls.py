@@ -84,7 +84,8 @@ async def test_the_health_of_the_number_is_only_read(
     client = keyed(served, await key_of(served, database))
     # As a call of the number it would set the PIN.
     for method in ("POST", "DELETE", "PUT"):
-        assert code(await client.request(method, "/health_status", json={"pin": "123456"})) == (404, 1006)
+        response = await client.request(method, "/health_status", json={"pin": "123456"})
+        assert (response.status_code, response.json()["meta"]["http_code"]) == (405, 405)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,40 @@ async def test_a_wrong_key_is_counted_once(api: Served) -> None:
     after = await values(api)
     line = f'http_request_duration_seconds_count{{"handler": "{OWN}", "method": "GET", "status": "4xx"}}'
     assert after[line] == before.get(line, 0) + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "allowed"),
+    [
+        (OWN, "PUT", "GET, HEAD, POST, DELETE"),
+        (OWN, "PATCH", "GET, HEAD, POST, DELETE"),
+        (PATH, "PUT", "GET, HEAD, POST, DELETE"),
+        ("/v1/configs/templates", "PUT", "GET, HEAD, POST"),
+        ("/v1/configs/templates", "DELETE", "GET, HEAD, POST"),
+        ("/v1/configs/templates/order", "GET", "PATCH, DELETE"),
+        ("/v1/configs/templates/import", "GET", "POST, PATCH, DELETE"),
+        ("/health_status", "POST", "GET, HEAD"),
+    ],
+)
+@pytest.mark.parametrize("cloud_api", [False, True])
+async def test_a_wrong_method_gets_405_with_the_allowed_ones(
+    serve: Serve, database: Database, *, cloud_api: bool, path: str, method: str, allowed: str
+) -> None:
+    api = await serve(cloud_api=cloud_api)
+    await api.log_in()
+    response = await keyed(api, await key_of(api, database)).request(method, path)
+    words = f"{path} does not take {method}, it takes {allowed}"
+    assert (response.status_code, response.json()) == (
+        405,
+        {"meta": {"http_code": 405, "developer_message": words, "success": False}},
+    )
+    assert response.headers["Allow"] == allowed
+    # The key is checked first.
+    assert (await keyed(api, {"D360-API-KEY": "wrong"}).request(method, path)).json() == INVALID
+
+
+@pytest.mark.parametrize("path", [f"{OWN}/x", f"{PATH}/x", "/v1/configs", "/v1/configs/templates/a/b"])
+async def test_an_unknown_path_gets_404_for_every_method(api: Served, database: Database, path: str) -> None:
+    client = keyed(api, await key_of(api, database))
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        assert code(await client.request(method, path)) == (404, 1006)

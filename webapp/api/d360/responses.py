@@ -27,6 +27,7 @@ def of_error(error: APIError) -> Response:
     """Return the response to an error of one of our services."""
     message = "; ".join(problem.details for problem in error.problems)
     found = failed(error.status or codes.find(error.problems[0].code).status, message)
+    found.headers.update(error.headers)
     if error.retry_after:
         found.headers["Retry-After"] = str(error.retry_after)
     return found
