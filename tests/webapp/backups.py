@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.authority import Authority
+from tests.media_samples import SAMPLES
 from tests.webapp.conftest import Served, body, check_headers
 from tidings.secrets import password_box
 
@@ -46,9 +47,11 @@ async def fill(api: Served) -> None:
         assert (await api.http.request(method, path, json=content)).status_code == 200
     pack = await api.http.post("/v1/stickerpacks", json={"publisher": "Tidings", "name": "Cats"})
     stickers = f"/v1/stickerpacks/{pack.json()['stickerpacks'][0]['id']}/stickers"
+    sticker = {"content": SAMPLES["image/webp"], "headers": {"Content-Type": "image/webp"}}
+    image = (await api.http.post("/v1/media", **sticker)).json()["media"][0]["id"]
     for path, given in (
-        (stickers, {"image_data_id": STICKER, "emojis": ["🎉"]}),
-        (stickers, {"image_data_id": STICKER}),
+        (stickers, {"image_data_id": image, "emojis": ["🎉"]}),
+        (stickers, {"image_data_id": image}),
         ("/v1/settings/application/media/providers", body("media_providers")),
         ("/v1/settings/business/whatsapp_business_encryption", body("business_encryption")["public_key"]),
     ):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.authority import Authority
+from tests.media_samples import SAMPLES
 from tests.webapp import strategies
 from tests.webapp.conftest import Served, body, errors
 
@@ -127,7 +128,10 @@ async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy
 async def pack(api: Served) -> str:
     response = await api.http.post("/v1/stickerpacks", json={"publisher": "a", "name": "b"})
     pack_id: str = response.json()["stickerpacks"][0]["id"]
-    await api.http.post(f"/v1/stickerpacks/{pack_id}/stickers", json={"image_data_id": "m"})
+    sticker = {"content": SAMPLES["image/webp"], "headers": {"Content-Type": "image/webp"}}
+    image = (await api.http.post("/v1/media", **sticker)).json()["media"][0]["id"]
+    added = await api.http.post(f"/v1/stickerpacks/{pack_id}/stickers", json={"image_data_id": image})
+    assert added.status_code == 201
     return pack_id
 
 

@@ -10,14 +10,32 @@ import pytest
 
 from tests.webapp.conftest import Served, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
-from tidings.storage.business import numbers, stickerpacks
+from tidings.storage.business import media, numbers, stickerpacks
 from tidings.storage.database import Database
 from webapp.api.stickerpacks import service
 
-PATH = "/v1/stickerpacks"
+PATH, ACCOUNT = "/v1/stickerpacks", "15550000000"
 META = {"version": "2.57.2", "api_status": "stable"}
 PACK = {"publisher": "Tidings Ltd.", "name": "Party 👨‍👩‍👧", "ios_app_store_link": "https://apps.example.com/1"}
-IMAGE = "f043afd0-f0ae-4b9c-ab3d-696fb4c8cd68"
+IMAGE, ANOTHER = "f043afd0-f0ae-4b9c-ab3d-696fb4c8cd68", "0f6ad6d2-77a3-4a8e-9a4f-6d1a0b3f2c11"
+PICTURE, FOREIGN = "3c0d3a52-1a0d-4c53-9b58-2f7d0f0a5e21", "9a1f6c77-52d3-4c1e-8a35-7be0b0f1d2c4"
+
+
+@pytest.fixture(autouse=True)
+async def uploaded(database: Database) -> None:
+    """Two stickers and a picture of the number, and a sticker of another one."""
+    files = [
+        (IMAGE, ACCOUNT, "sticker", "image/webp"),
+        (ANOTHER, ACCOUNT, "sticker", "image/webp"),
+        (PICTURE, ACCOUNT, "image", "image/png"),
+        (FOREIGN, "15550000001", "sticker", "image/webp"),
+    ]
+    rows = [
+        media.MediaRow(id, account, kind, mime_type, 100, "", id, "", created_at=1, used_at=1)
+        for id, account, kind, mime_type in files
+    ]
+    async with database.transaction() as connection:
+        await media.add_all(connection, rows)
 
 
 async def make(api: Served) -> str:
@@ -144,6 +162,34 @@ async def test_an_invalid_sticker_is_refused(api: Served, content: Any, expected
     assert await stickers(api, pack_id) == []
 
 
+@pytest.mark.parametrize(
+    ("image", "expected", "words"),
+    [
+        (str(uuid.UUID(int=7)), (404, 1006), "image_data_id: there is no media with this id"),
+        ("nothing", (404, 1006), "image_data_id: there is no media with this id"),
+        (FOREIGN, (404, 1006), "image_data_id: there is no media with this id"),
+        (PICTURE, (400, 1009), "image_data_id: is image/png, should be image/webp"),
+    ],
+)
+async def test_the_file_of_a_sticker_must_be_an_uploaded_sticker(
+    api: Served, image: str, expected: tuple[int, int], words: str
+) -> None:
+    pack_id = await make(api)
+    await add(api, pack_id)
+    for method, path in (("POST", "stickers"), ("PATCH", "stickers/0")):
+        response = await api.http.request(method, f"{PATH}/{pack_id}/{path}", json={"image_data_id": image})
+        assert (code(response), errors(response)[0]["details"]) == (expected, words)
+    assert [sticker["image_data_id"] for sticker in await stickers(api, pack_id)] == [IMAGE]
+
+
+async def test_the_file_of_a_new_sticker_counts_as_used(api: Served, database: Database) -> None:
+    await add(api, await make(api))
+    async with database.reading() as connection:
+        row = await media.find(connection, ACCOUNT, IMAGE)
+    assert row is not None
+    assert row.used_at > 1
+
+
 @pytest.mark.parametrize("pack_id", ["nothing", "ü", "x" * 300, "%00", "..."])
 async def test_unknown_packs_and_stickers_get_404(api: Served, pack_id: str) -> None:
     for method in ("GET", "PATCH", "DELETE"):
@@ -222,7 +268,7 @@ async def test_concurrent_changes_of_different_fields_of_a_sticker_are_both_kept
     async def slow(*given: Any) -> Any:
         found = await find_sticker(*given)
         if not others:
-            others.append(asyncio.create_task(api.http.patch(sticker, json={"image_data_id": "another"})))
+            others.append(asyncio.create_task(api.http.patch(sticker, json={"image_data_id": ANOTHER})))
             # It ends now, unless it waits for this one.
             await asyncio.wait(others, timeout=1)
         return found
@@ -231,7 +277,7 @@ async def test_concurrent_changes_of_different_fields_of_a_sticker_are_both_kept
     responses = [await api.http.patch(sticker, json={"emojis": ["😀"]}), await others[0]]
     assert [response.status_code for response in responses] == [200, 200]
     (found,) = await stickers(api, pack_id)
-    assert (found["emojis"], found["image_data_id"]) == (["😀"], "another")
+    assert (found["emojis"], found["image_data_id"]) == (["😀"], ANOTHER)
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])

@@ -66,10 +66,11 @@ def wire(
     settings, guard = context.settings, context.guard
     media = MediaStore(database, context.files, clock, max_uploads=settings.max_uploads)
     templates = _templates(context)
+    references = References(database, safe, clock)
     messages = Messages(
         links,
         templates=templates,
-        media=References(database, safe, clock),
+        media=references,
         first_responses=FirstResponses(database, clock),
         received=ReceivedMessages(database),
         rehearsal=rules,
@@ -85,7 +86,7 @@ def wire(
         FlowKeys(database),
         Backups(database, links, safe=safe, guard=guard, clock=clock),
         ProviderList(database, safe),
-        Stickerpacks(database),
+        Stickerpacks(database, references),
         RegistrationService(database, links, hasher),
         Certificates(database, links, safe=safe, server=tls, clock=clock),
         Readiness(SendingNeeds(links, database, media_watch).check, clock),

@@ -53,7 +53,7 @@ class References:
         problems = [
             problem
             for attachment in attachments
-            if attachment.id and (problem := find_problem(attachment, found[attachment.id])) is not None
+            if attachment.id and (problem := _judge_attachment(attachment, found[attachment.id])) is not None
         ]
         for provider in _once(a.provider for a in attachments if a.provider):
             async with self._database.reading() as connection:
@@ -66,6 +66,18 @@ class References:
             ]
         if problems:
             raise InvalidRequest(problems)
+
+    async def check_file(self, caller: Caller, field: str, kind: str, media_id: str) -> None:
+        """Check a file that `field` names by its id, to be used as a `kind`.
+
+        As `check`, otherwise.
+        """
+        found = await self._find(caller, media_id)
+        if found is not None:
+            found = (await self._touch([found])).get(media_id, found)
+        problem = judge(field, kind, found)
+        if problem is not None:
+            raise InvalidRequest([problem])
 
     def _open(self, provider: MediaProviderRow) -> ProviderCredentials:
         """Return a provider's configuration; an empty one when it cannot be unsealed.
@@ -108,22 +120,23 @@ class References:
         return {media_id: kept.get(media_id) for media_id in old}
 
 
-def find_problem(attachment: Attachment, found: MediaRow | None) -> Problem | None:
-    """Return the problem of a file in its field; `None` when it fits."""
-    field = f"{attachment.field}.id"
+def _judge_attachment(attachment: Attachment, found: MediaRow | None) -> Problem | None:
+    return judge(f"{attachment.field}.id", attachment.kind, found, in_template=attachment.in_template)
+
+
+def judge(field: str, kind: str, found: MediaRow | None, *, in_template: bool = False) -> Problem | None:
+    """Return the problem of a file that `field` names, to be used as a `kind`; `None` when it fits."""
     if found is None:
         return Problem(NOT_FOUND, f"{field}: there is no media with this id")
-    if attachment.in_template and attachment.kind == kinds.DOCUMENT:
+    if in_template and kind == kinds.DOCUMENT:
         if found.mime_type != kinds.PDF:
             return Problem(MEDIA_FORMAT, f"{field}: is {found.mime_type}, should be {kinds.PDF}")
-    elif not kinds.may_be_sent_as(found.mime_type, attachment.kind):
-        code = MEDIA_FORMAT if attachment.in_template else PARAMETER_INVALID
-        wanted = " or ".join(kinds.types_of(attachment.kind))
+    elif not kinds.may_be_sent_as(found.mime_type, kind):
+        code = MEDIA_FORMAT if in_template else PARAMETER_INVALID
+        wanted = " or ".join(kinds.types_of(kind))
         return Problem(code, f"{field}: is {found.mime_type}, should be {wanted}")
-    if found.size > kinds.LIMITS[attachment.kind]:
-        return Problem(
-            PARAMETER_INVALID, f"{field}: has {found.size} bytes, the limit is {kinds.LIMITS[attachment.kind]}"
-        )
+    if found.size > kinds.LIMITS[kind]:
+        return Problem(PARAMETER_INVALID, f"{field}: has {found.size} bytes, the limit is {kinds.LIMITS[kind]}")
     return None
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from tidings.media.kinds import STICKER
 from tidings.storage.business import stickerpacks
 from tidings.storage.business.stickerpacks import Pack, PackFull, Sticker
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
+from webapp.api.media.references import References
 from webapp.api.stickerpacks import schemas
 from webapp.auth.tokens import Caller
 from webapp.http.errors import InvalidRequest
 
 MAX_PACKS, MAX_STICKERS = 200, 30
+_FILE = "image_data_id"  # field of a sticker
 
 
 class Stickerpacks:
@@ -22,8 +25,9 @@ class Stickerpacks:
     All methods raise `InvalidRequest` when the pack or the sticker does not exist.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, files: References) -> None:
         self._database = database
+        self._files = files
 
     async def list(self, caller: Caller) -> Sequence[Pack]:
         async with self._database.reading() as connection:
@@ -82,6 +86,7 @@ class Stickerpacks:
 
     async def add_sticker(self, caller: Caller, pack_id: str, given: schemas.NewSticker) -> int:
         pack = await self.get(caller, pack_id)
+        await self._files.check_file(caller, _FILE, STICKER, given.image_data_id)
         try:
             position = await self._database.commit(
                 lambda connection: stickerpacks.add_sticker(
@@ -98,6 +103,7 @@ class Stickerpacks:
         pack = await self.get(caller, pack_id)
         changes: dict[str, object] = {}
         if given.image_data_id is not None:
+            await self._files.check_file(caller, _FILE, STICKER, given.image_data_id)
             changes["image_data_id"] = given.image_data_id
         if given.emojis is not None:
             changes["emojis"] = tuple(given.emojis)
