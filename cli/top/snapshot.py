@@ -103,6 +103,8 @@ _CONNECTIONS = {"webapp": "web_connections", "network": "tidings_network_connect
 _LATENCIES = (
     ("http_request_duration_seconds", "HTTP", "handler"),
     ("tidings_webapp_call_seconds", "Coreapp call", "result"),
+    # Its name in Webapps of the previous release.
+    ("tidings_webapp_question_seconds", "Coreapp call", "answer"),
     ("tidings_upstream_seconds", "call", "call"),
     ("tidings_db_transaction_seconds", "transaction", "about"),
     ("tidings_db_commit_seconds", "commit", "family"),

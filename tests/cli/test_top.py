@@ -94,6 +94,25 @@ def test_a_metric_with_only_a_sum_and_a_count_has_a_mean() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("metric", "label"),
+    [("tidings_webapp_call_seconds", "result"), ("tidings_webapp_question_seconds", "answer")],
+    ids=["this release", "previous release"],
+)
+def test_calls_to_coreapps_are_shown_of_webapps_of_two_releases(metric: str, label: str) -> None:
+    def calls(count: int) -> str:
+        name = f'{label}="Accepted"'
+        return (
+            f'{metric}_bucket{{{name},le="0.01"}} {count}\n{metric}_bucket{{{name},le="+Inf"}} {count}\n'
+            f"{metric}_count{{{name}}} {count}\n{metric}_sum{{{name}}} {count * 0.005}\n"
+        )
+
+    webapp = ScrapedProcess("webapp", "http://10.0.0.4:9090/metrics")
+    (row,) = compare([look(webapp, calls(10), 1.0)], [look(webapp, calls(30), 2.0)], 0).latencies
+    assert (row.what, row.rate, row.p50) == ("Coreapp call Accepted", 20.0, 0.005)
+    assert row.mean == pytest.approx(0.005)
+
+
 def test_a_growing_queue_has_no_drain_time_and_one_scrape_no_rates() -> None:
     before = [look(COREAPP, text(cpu=10, accepted=0, left=0, depth=0), 50.0)]
     after = [look(COREAPP, text(cpu=11, accepted=100, left=50, depth=50), 51.0)]
