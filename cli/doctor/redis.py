@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.net import redis_url
+from tidings.net import redis_master, redis_url
 from tidings.net.redis_url import RedisUrl
 
 SECONDS = 5.0
@@ -64,7 +64,7 @@ class RedisServerCheck:
         tls = {"ssl_ca_certs": self._authorities} if self._authorities and address.is_secure else {}
         options = {**self._options, **tls}
         if address.master:
-            return address.make_master(options, sentinel_password=self._sentinel_password)
+            return redis_master.make_client(address, options, sentinel_password=self._sentinel_password)
         return Redis.from_url(address.plain, **options)
 
     def evaluate(self, info: Mapping[str, Any]) -> list[Finding]:

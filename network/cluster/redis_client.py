@@ -20,6 +20,7 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError, R
 
 from network.errors import NetworkError
 from network.settings import Cluster
+from tidings.net import redis_master
 
 Value = TypeVar("Value")
 
@@ -82,7 +83,9 @@ class RedisClient:
         return kind.from_url(self._settings.address.plain, **options)
 
     def _make_master(self) -> redis.Redis:
-        return self._settings.address.make_master(self._options(), sentinel_password=self._settings.sentinel_password)
+        return redis_master.make_client(
+            self._settings.address, self._options(), sentinel_password=self._settings.sentinel_password
+        )
 
     def _options(self, tries: int = 0) -> dict[str, Any]:
         options: dict[str, Any] = {

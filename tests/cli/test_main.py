@@ -135,6 +135,13 @@ def test_a_command_imports_only_its_own_process(command: str, needed: set[str]) 
     assert {name for name in done.stdout.split() if name in PROCESSES} == needed
 
 
+def test_the_settings_of_the_processes_are_read_without_the_client_of_redis() -> None:
+    program = "import sys, cli.commands.up, cli.process_settings; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not [name for name in done.stdout.split() if name.partition(".")[0] == "redis"]
+
+
 def test_an_interrupt_during_the_imports_leaves_no_traceback() -> None:
     program = """if True:
         import sys, cli.start

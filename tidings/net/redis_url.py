@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
-
 SENTINEL_PORT = 26379
-# Seconds that a Sentinel has to respond before the next one is tried.
-SENTINEL_SECONDS = 0.4
 _SCHEME = re.compile(r"(redis|valkey)(s?)(\+sentinel)?")
 
 
@@ -38,23 +30,6 @@ class RedisUrl:
     username: str
     password: str
     database: int
-
-    def make_master(self, options: Mapping[str, Any], *, sentinel_password: str = "") -> Redis:
-        """Return a client of the master, which asks the Sentinels for its address before each new connection.
-
-        options: of connections to the master; the TLS options also apply to the Sentinels.
-        """
-        tls: dict[str, Any] = {"ssl": True} if self.is_secure else {}
-        timeouts = {"socket_timeout": SENTINEL_SECONDS, "socket_connect_timeout": SENTINEL_SECONDS}
-        to_sentinels = {name: value for name, value in options.items() if name.startswith("ssl_")} | timeouts | tls
-        if sentinel_password:
-            to_sentinels["password"] = sentinel_password
-        named = {"username": self.username, "password": self.password}
-        to_master = {name: value for name, value in named.items() if value} | dict(options) | tls
-        make: Any = Sentinel
-        sentinels = make(list(self.hosts), sentinel_kwargs={**to_sentinels, "retry": Retry(NoBackoff(), 0)})
-        master: Redis = sentinels.master_for(self.master, db=self.database, **to_master)
-        return master
 
 
 def parse(url: str) -> RedisUrl:
