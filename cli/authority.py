@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import ipaddress
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cli.guard import CommandFailure
+from tidings.config import host_names
 from tidings.secrets import private_files
 
 AUTHORITY = "ca"
@@ -196,15 +196,11 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
 
 
-# Host name, which may begin with a wildcard. Names of containers have underscores too.
-_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
-
-
 def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
         pass
-    if not _HOST.fullmatch(host):
+    if not host_names.is_name(host.removesuffix("."), wildcard=True):
         raise CommandFailure(f"{host!r} is not a host name or address")
     return x509.DNSName(host)

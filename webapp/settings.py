@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from tidings.config import env
+from tidings.config import env, host_names
 from tidings.egress.settings import OutgoingWebhooks
 from tidings.http import listener_settings
 from tidings.installation import settings
@@ -25,7 +25,6 @@ from tidings.testing import switch
 from tidings.wire import addresses
 from tidings.wire.cloud.tiers import TIERS, UNLIMITED
 from webapp.auth import password_rule
-from webapp.http import pem
 
 COREAPP_PORT = 6252
 # Value of a review that only the operator ends, and the longest one that ends by itself: 30 days.
@@ -35,7 +34,12 @@ BY_HAND, MAX_REVIEW_MS = "never", 30 * 24 * 3600 * 1000
 def _coreapp(raw: str) -> tuple[str, int]:
     # Several colons without brackets are an IPv6 address without a port.
     with_port = raw.rpartition(":")[2].isdigit() and (raw.count(":") == 1 or "]:" in raw)
-    return env.parse_address(raw) if with_port else (raw.strip("[]"), COREAPP_PORT)
+    if with_port:
+        return env.parse_address(raw)
+    host = raw.strip("[]")
+    if not host_names.is_host(host):
+        raise env.wrong("is not host or host:port")
+    return host, COREAPP_PORT
 
 
 def _burst(rate: str) -> Any:
@@ -56,7 +60,7 @@ def _number_hosts(value: str) -> Mapping[str, str]:
     for pair in filter(None, map(str.strip, value.split(","))):
         host, _, number = (part.strip() for part in pair.partition("="))
         host, number = host.lower().rstrip("."), number.removeprefix("+")
-        if not pem.is_name(host) or ":" in host:
+        if not host_names.is_host(host) or ":" in host:
             raise env.wrong(f"has {pair!r}, whose host {host!r} is no host name (without a port)")
         if not number:
             raise env.wrong(f"has the host {host!r} without a number: write {host}=NUMBER")
@@ -78,19 +82,21 @@ def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
     They are the configured names, this machine's names, and the listening address.
     """
     variables, host = data["variables"], data["address"][0]
-    given = f"{variables.get('WA_WEB_SERVERNAME', '')},{variables.get('TIDINGS_API_TLS_NAMES', '')}".split(",")
-    names = [name.strip().strip("[]") for name in (*given, *data["number_hosts"]) if name.strip()]
-    wrong = [
-        f"{name!r} in WA_WEB_SERVERNAME or TIDINGS_API_TLS_NAMES is not a host name or address"
-        for name in names
-        if not pem.is_name(name)
-    ]
+    names, wrong = [], []
+    for variable in ("WA_WEB_SERVERNAME", "TIDINGS_API_TLS_NAMES"):
+        for part in filter(None, map(str.strip, variables.get(variable, "").split(","))):
+            names.append(part.strip("[]").removesuffix("."))
+            if not host_names.is_host(names[-1], wildcard=True):
+                wrong.append(
+                    f"{part!r} in {variable} is not a host name or address: write api.example.com or 10.0.0.5, with "
+                    "commas between several"
+                )
     if wrong:
         raise env.mistake("; ".join(wrong))
     own = socket.gethostname()
-    here = [own] if pem.is_name(own) else []
+    here = [own] if host_names.is_host(own) else []
     bound = [] if host in ("0.0.0.0", "::", "") else [host]  # noqa: S104
-    return tuple(dict.fromkeys((*names, *here, "localhost", "127.0.0.1", "::1", *bound)))
+    return tuple(dict.fromkeys((*names, *data["number_hosts"], *here, "localhost", "127.0.0.1", "::1", *bound)))
 
 
 def _secrets(data: Mapping[str, Any]) -> WebappSecrets:

@@ -42,6 +42,9 @@ def test_sentinel_urls_have_several_hosts_and_a_master_name(scheme: str) -> None
         "redis+sentinel://one,two/",
         "redis+sentinel://one,/presence",
         "redis+sentinel://one/presence/zero",
+        "redis://two words",
+        "redis+sentinel://one,two words/presence",
+        "redis+sentinel://one,256.1.1.1/presence",
     ],
 )
 def test_other_urls_raise_unusableredisurl_without_the_password(url: str) -> None:

@@ -394,6 +394,38 @@ def test_certificate_names_come_from_the_settings_and_the_address(tmp_path: Path
         read(tmp_path, TIDINGS_API_TLS_NAMES="ünïcode.example")
 
 
+@pytest.mark.parametrize("variable", ["WA_WEB_SERVERNAME", "TIDINGS_API_TLS_NAMES"])
+@pytest.mark.parametrize("wrong", ["two words", "https://api.example", "api.example:9090", "256.1.1.1", "a..b", "-a"])
+def test_a_certificate_name_that_is_no_host_is_refused(tmp_path: Path, variable: str, wrong: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, **{variable: f"api.example, {wrong}"})
+    assert str(caught.value) == (
+        f"{wrong!r} in {variable} is not a host name or address: write api.example.com or 10.0.0.5, with commas "
+        "between several"
+    )
+
+
+def test_a_certificate_name_may_be_a_wildcard_and_end_with_a_dot(tmp_path: Path) -> None:
+    names = read(tmp_path, TIDINGS_API_TLS_NAMES="*.example.com,api.example.,[fd00::5]").tls_names
+    assert names[:3] == ("*.example.com", "api.example", "fd00::5")
+
+
+@pytest.mark.parametrize(
+    ("variable", "wrong", "words"),
+    [
+        ("TIDINGS_API_ADDRESS", "two words:9090", "is not host:port"),
+        ("WACORE_HOSTNAME", "two words", "is not host or host:port"),
+        ("WACORE_HOSTNAME", "two words:6252", "is not host:port"),
+        ("TIDINGS_NUMBER_HOSTS", "two words=15550000001", "is no host name"),
+        ("TIDINGS_HTTP_HOSTS", "256.1.1.1", "is neither a host name"),
+        ("TIDINGS_HTTP_HOSTS", "two words", "is neither a host name"),
+    ],
+)
+def test_a_setting_with_a_host_that_is_none_is_refused(tmp_path: Path, variable: str, wrong: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        read(tmp_path, **{variable: wrong})
+
+
 async def test_a_webapp_without_tls_has_no_certificate(serve: Serve) -> None:
     assert (await serve()).parts.tls is None
 

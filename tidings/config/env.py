@@ -18,6 +18,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from tidings.config import host_names
+
 MIB = 1024 * 1024
 
 
@@ -198,9 +200,10 @@ def parse_flag(value: str) -> bool:
 def parse_address(value: str) -> tuple[str, int]:
     """Parse `host:port`."""
     host, _, port = value.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    host = host.strip("[]")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5) or int(port) > 65535 or not host_names.is_host(host):
         raise wrong("is not host:port")
-    return host.strip("[]"), int(port)
+    return host, int(port)
 
 
 def is_loopback(host: str) -> bool:

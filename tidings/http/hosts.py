@@ -7,15 +7,13 @@ import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from tidings.config import env
+from tidings.config import env, host_names
 
 VARIABLE = "TIDINGS_HTTP_HOSTS"
 # Paths that balancers and Prometheus request by address. They accept every `Host`.
 UNCHECKED = frozenset(("/", "/health", "/health/live", "/health/ready", "/health/load", "/metrics", "/v1/metrics"))
 # Names that clients on this machine may always use.
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
-_LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
-_NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 # Characters: a name has at most 253, a port a colon and 5 digits, an address two brackets.
 _MAX_AUTHORITY = 262
 # Host, and optionally a port.
@@ -32,7 +30,7 @@ def parse(value: str) -> frozenset[str]:
     found, wrong = set(), []
     for part in filter(None, map(str.strip, value.split(","))):
         name = _canonical(part.strip("[]"))
-        if _NAME.fullmatch(name) or _is_address(name):
+        if host_names.is_host(name, wildcard=True):
             found.add(name)
         else:
             wrong.append(
@@ -113,11 +111,3 @@ def _canonical(name: str) -> str:
         return ipaddress.ip_address(name).compressed
     except ValueError:
         return name.lower().removesuffix(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

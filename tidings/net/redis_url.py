@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
+from tidings.config import host_names
+
 SENTINEL_PORT = 26379
 _SCHEME = re.compile(r"(redis|valkey)(s?)(\+sentinel)?")
 
@@ -54,6 +56,8 @@ def parse(url: str) -> RedisUrl:
         raise UnusableRedisUrl("has a port that is not a number from 0 to 65535") from None
     if not all(host for host, _ in found):
         raise UnusableRedisUrl("names no host")
+    if not all(host_names.is_host(host) for host, _ in found):
+        raise UnusableRedisUrl("has a host that is neither a host name like redis.example nor an address like 10.0.0.5")
     master, _, database = rest.partition("/")[2].partition("?")[0].partition("/") if has_sentinels else ("", "", "")
     if has_sentinels and not (master and re.fullmatch(r"[0-9]*", database)):
         raise UnusableRedisUrl("names no master: redis+sentinel://host:26379,host2:26379/master or …/master/database")

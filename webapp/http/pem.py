@@ -154,15 +154,6 @@ def parse_authorities(text: bytes) -> bytes:
     return _join(_certificates(text))
 
 
-def is_name(text: str) -> bool:
-    """Return whether a certificate may contain this host name or address."""
-    try:
-        _general_name(text)
-    except ValueError:
-        return False
-    return bool(text)
-
-
 def _kinds(text: bytes) -> list[bytes]:
     """Return the kinds of the PEM blocks, in order."""
     # OpenSSL writes the curve before a key on a curve.
