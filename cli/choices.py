@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from cli import guard
+from cli.counts import counted
 from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, QUARANTINE_STATUSES, RowFilter
 from tidings.wire import addresses
 
@@ -164,9 +165,9 @@ def describe(choice: RowFilter) -> str:
     if choice.kind:
         words.append(f"kind {choice.kind}")
     if choice.seqs or choice.events:
-        words.append(f"{len(choice.seqs) + len(choice.events)} events")
+        words.append(counted(len(choice.seqs) + len(choice.events), "event"))
     if choice.ids:
-        words.append(f"{len(choice.ids)} ids")
+        words.append(counted(len(choice.ids), "id"))
     return ", ".join(words)
 
 

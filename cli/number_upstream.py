@@ -14,6 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from cli import choices, chosen_number, guard
+from cli.counts import counted
 from cli.settings import CoreappSettings
 from coreapp.graph_api.client import GraphClient
 from coreapp.upstream import account_check
@@ -114,7 +115,8 @@ async def _switch(database: Database, work: Callable[[Connection], Awaitable[Non
         await database.commit(work)
     except JobsPending as pending:
         raise guard.CommandFailure(
-            f"{number} has {pending.count} unsent messages: pause it and wait, or purge them with `tidings queue`"
+            f"{number} has {counted(pending.count, 'unsent message')}: pause it and wait, or purge the queue with "
+            "`tidings queue purge-jobs`"
         ) from None
 
 

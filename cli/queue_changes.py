@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from cli import coreapp_client, guard
 from cli.coreapp_client import CoreappClient
+from cli.counts import counted
 from tidings.storage.business import callback_purges, callback_replays, callbacks, queue_views, shards
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
@@ -140,7 +141,9 @@ class QueueChanges:
                         owners.get(shard), shard, call(shard, page), _of(alone, shard, page)
                     )
                 except guard.CommandFailure as failure:
-                    raise guard.CommandFailure(f"{failure} ({done} callbacks were changed before)") from None
+                    raise guard.CommandFailure(
+                        f"{failure} ({counted(done, 'callback was', 'callbacks were')} changed before)"
+                    ) from None
                 done, stay, due = done + count.done, stay + count.stay, count.done
         return Count(done, stay)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cli.choices import utc
+from cli.counts import counted
 from tidings.storage.business import queue_views
 from tidings.storage.business.audit_entries import AuditRow
 from tidings.storage.business.callback_purges import CallbackPurgeRow
@@ -38,7 +39,7 @@ def callback_line(row: CallbackView, now: float) -> str:
         queue_views.PENDING: "not tried yet",
     }[row.status]
     words = (row.event_id, row.kind, row.subject or "-", row.recipient or "-", f"shard {row.shard}")
-    line = f"{'  '.join(words)}  {age(row.created_at, now)} old, {row.attempt} attempts, {next_attempt}"
+    line = f"{'  '.join(words)}  {age(row.created_at, now)} old, {counted(row.attempt, 'attempt')}, {next_attempt}"
     return f"{line}  {row.last_error}".rstrip()
 
 
@@ -65,7 +66,7 @@ def job_line(row: JobView, now: float) -> str:
     line = f"{row.id}  {row.recipient}  shard {row.shard}  {age(row.created_at, now)} old, {row.status}"
     if not row.attempts:
         return line
-    return f"{line}, {row.attempts} attempts failed, the last {age(row.tried_at, now)} ago  {row.last_error}"
+    return f"{line}, {counted(row.attempts, 'attempt')} failed, the last {age(row.tried_at, now)} ago  {row.last_error}"
 
 
 def job_object(row: JobView, now: float) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def job_object(row: JobView, now: float) -> dict[str, Any]:
 
 def quarantine_line(row: QuarantineView, now: float) -> str:
     """Return one item that ended a process or a shard as a line of text. now: Unix seconds."""
-    line = f"{row.kind}  {row.id}  {row.peer or '-'}  {row.status}, {row.attempts} attempts"
+    line = f"{row.kind}  {row.id}  {row.peer or '-'}  {row.status}, {counted(row.attempts, 'attempt')}"
     return f"{line}, the last {age(row.tried_at, now)} ago  {row.last_error}"
 
 

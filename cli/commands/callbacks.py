@@ -12,6 +12,7 @@ from typing import Any
 from cli import callback_resends, choices, chosen_number, guard, process
 from cli.commands import queue
 from cli.coreapp_client import CoreappClient
+from cli.counts import counted
 from cli.queue_changes import QueueChanges
 from cli.settings import QueueSettings
 from tidings.storage.business import callback_replays, callback_views, callbacks, numbers
@@ -113,7 +114,7 @@ async def _print_pages(database: Database, read: Any, number: str, describe: Cal
             page = await read(connection, after=after)
         for row in page:
             if number in ("", row.account):
-                line = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {describe(row)}"
+                line = f"{row.event_id}  {row.kind}  {row.subject}  {counted(row.attempt, 'attempt')}, {describe(row)}"
                 print(f"{line}  {row.last_error}")
                 count += 1
         if not page:
@@ -129,7 +130,7 @@ async def _replay_dead(database: Database, changes: QueueChanges, number: str) -
     """Replay all dead letters. number: of the business; empty for any"""
     async with database.reading() as connection:
         rows = await queue.CALLBACKS.read(connection, RowFilter(statuses=(DEAD,), number=number))
-    print(f"{await changes.replay(queue.by_shard(queue.CALLBACKS, rows))} callbacks are pending again")
+    _print_pending(await changes.replay(queue.by_shard(queue.CALLBACKS, rows)))
     return 0
 
 
@@ -144,7 +145,7 @@ async def _replay(database: Database, changes: QueueChanges, events: Sequence[st
                 chosen.setdefault(shard, []).extend(seqs)
             if not found:
                 unknown.append(event)
-    print(f"{await changes.replay(chosen)} callbacks are pending again")
+    _print_pending(await changes.replay(chosen))
     for event in unknown:
         print(f"{event}  unknown, or not tried yet", file=sys.stderr)
     return int(bool(unknown))
@@ -185,7 +186,11 @@ def _chosen(options: argparse.Namespace) -> CallbackFilter:
 
 def _print_progress(total: int, reached: int | None) -> None:
     back = f" back to {choices.utc(reached)}" if reached is not None else ""
-    print(f"{total} callbacks are pending again{back}", flush=True)
+    _print_pending(total, back)
+
+
+def _print_pending(count: int, back: str = "") -> None:
+    print(f"{counted(count, 'callback is', 'callbacks are')} pending again{back}", flush=True)
 
 
 async def _show(database: Database, events: Sequence[str]) -> int:
@@ -214,6 +219,6 @@ def _lines(record: CallbackRecord) -> Iterator[str]:
     entry = record.entry
     words = f"{entry.event_id}  {entry.kind}  {entry.message_id}  {entry.recipient or '-'}  {entry.state}"
     again = f", again at {choices.utc(entry.next_attempt)}" if entry.next_attempt else ""
-    yield f"{words}, {entry.attempt} attempts{again}"
+    yield f"{words}, {counted(entry.attempt, 'attempt')}{again}"
     for one in record.attempts:
         yield f"  {choices.utc(one.at)}  attempt {one.attempt}  {one.took} ms  {one.error or f'HTTP {one.status}'}"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cli import guard, process
+from cli.counts import counted
 from cli.doctor import findings
 from cli.doctor.findings import Finding, Level
 from cli.doctor.plan import CheckPlan, DoctorOptions
@@ -77,10 +78,7 @@ def _print_lines(found: Sequence[Finding], *, everything: bool) -> None:
 
 def _print_counts(found: Sequence[Finding]) -> None:
     counts = {level: sum(finding.level is level for finding in found) for level in Level}
-    wrong = [
-        f"{counts[level]} {noun}{'' if counts[level] == 1 else 's'}"
-        for level, noun in ((Level.ERROR, "error"), (Level.WARNING, "warning"))
-    ]
+    wrong = [counted(counts[level], noun) for level, noun in ((Level.ERROR, "error"), (Level.WARNING, "warning"))]
     print(f"{', '.join(wrong)}, {counts[Level.FINE]} fine")
 
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 
 from cli import guard
+from cli.counts import counted
 from cli.settings import CoreappSettings
 from tidings.aio import crashpoints
 from tidings.e2ee.errors import CorruptState
@@ -68,7 +69,8 @@ def _describe(state: KeyState) -> str:
     known = f"current {check.key_id}" if check is not None else "none in use yet"
     if check is not None and check.previous:
         known += f", {check.previous} until it is dropped"
-    return f"{state.name} key: {known}; {state.left} rows under another; here: {' '.join(state.ids)} ({state.source})"
+    left = counted(state.left, "row")
+    return f"{state.name} key: {known}; {left} under another; here: {' '.join(state.ids)} ({state.source})"
 
 
 def _print_line(line: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from cli import choices, chosen_number, coreapp_client, guard, number_limits, number_upstream, process
 from cli.coreapp_client import CoreappClient
+from cli.counts import counted
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
 from tidings.secrets.hash_pool import HashPool
@@ -237,8 +238,7 @@ async def _remove(database: Database, number: str, *, drop: bool) -> int:
     pending = await _change(database, begin)
     if pending and not drop:
         raise guard.CommandFailure(
-            f"{number} has {pending.jobs} unsent messages and {pending.callbacks} callbacks to be posted: pause it and "
-            "wait, or give --drop to lose them"
+            f"{number} has {_describe(pending)} to be posted: pause it and wait, or give --drop to lose them"
         )
     # Until then a Webapp may still write for the number.
     await asyncio.sleep(NOTICE_SECONDS)
@@ -250,9 +250,13 @@ async def _remove(database: Database, number: str, *, drop: bool) -> int:
             if after is None:
                 break
     await _change(database, functools.partial(_delete, number))
-    lost = f", with {pending.jobs} unsent messages and {pending.callbacks} callbacks" if pending else ""
+    lost = f", with {_describe(pending)}" if pending else ""
     print(f"{number} is removed{lost}")
     return 0
+
+
+def _describe(pending: PendingRows) -> str:
+    return f"{counted(pending.jobs, 'unsent message')} and {counted(pending.callbacks, 'callback')}"
 
 
 async def _delete(number: str, connection: Connection) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from cli import choices, chosen_number, guard, process, queue_pages
 from cli.coreapp_client import CoreappClient
+from cli.counts import counted
 from cli.queue_changes import Count, QueueChanges
 from cli.settings import QueueSettings
 from tidings.storage.business import audit_entries, callback_purges, callback_replays, quarantine, queue_views
@@ -201,7 +202,8 @@ async def _replay(options: argparse.Namespace, database: Database, changes: Queu
     async with database.reading() as connection:
         rows = await CALLBACKS.read(connection, choice)
     count = await changes.replay(by_shard(CALLBACKS, rows))
-    _print_line(options, {"replayed": count}, f"{count} callbacks are due now, with the same event ids")
+    due = "due now, with the same event id"
+    _print_line(options, {"replayed": count}, counted(count, f"callback is {due}", f"callbacks are {due}s"))
     return 0
 
 
@@ -210,7 +212,9 @@ async def _purge(options: argparse.Namespace, database: Database, changes: Queue
     rows = await _confirmed(options, database, CALLBACKS, choice, "They are deleted and never posted.")
     if rows:
         count = await changes.purge(by_shard(CALLBACKS, rows), choices.describe(choice), choice.statuses)
-        _print_purged(options, count, "callbacks are deleted", "have changed, and stay")
+        done = counted(count.done, "callback is", "callbacks are")
+        stay = counted(count.stay, "has changed, and stays", "have changed, and stay")
+        _print_purged(options, count, f"{done} deleted", stay)
     return 0
 
 
@@ -222,8 +226,13 @@ async def _purge_jobs(options: argparse.Namespace, database: Database, changes: 
     rows = await _confirmed(options, database, _JOBS, choice, effect)
     if rows:
         count = await changes.purge_jobs(by_shard(_JOBS, rows), choices.describe(choice), choice.statuses)
-        stays = "were sent, have changed or are not messages, and stay"
-        _print_purged(options, count, "messages are deleted and fail", stays)
+        done = counted(count.done, "message is deleted and fails", "messages are deleted and fail")
+        stay = counted(
+            count.stay,
+            "was sent, has changed or is not a message, and stays",
+            "were sent, have changed or are not messages, and stay",
+        )
+        _print_purged(options, count, done, stay)
     return 0
 
 
@@ -233,7 +242,11 @@ async def _release(options: argparse.Namespace, database: Database, changes: Que
         rows = await _QUARANTINE.read(connection, choice)
     items = [quarantine.name(row.kind, row.id) for row in rows]
     count = await database.persist(lambda connection: quarantine.release(connection, items))
-    summary = f"{count} items are handled again when their shards are next opened: restart the Coreapps"
+    summary = counted(
+        count,
+        "item is handled again when its shard is next opened: restart the Coreapps",
+        "items are handled again when their shards are next opened: restart the Coreapps",
+    )
     _print_line(options, {"released": count}, summary)
     return 0
 
@@ -265,14 +278,15 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: RowFilter, what: st
     effect: sentence about the effect of the deletion.
     """
     if not sys.stdin.isatty():
-        raise guard.CommandFailure(f"{len(rows)} {what} would be deleted: confirm with --yes")
+        number = counted(len(rows), what.removesuffix("s"))
+        raise guard.CommandFailure(f"{number} would be deleted: confirm with --yes")
     statuses = collections.Counter(row.status for row in rows)
     summary = ", ".join(f"{count} {status}" for status, count in statuses.items())
     oldest, newest = min(row.created_at for row in rows), max(row.created_at for row in rows)
     print(f"{choices.describe(choice)}: {summary}, from {choices.utc(oldest)} to {choices.utc(newest)}")
     print(effect)
     try:
-        typed = input(f"Type {len(rows)} to delete them: ")
+        typed = input(f"Type {len(rows)} to delete {'it' if len(rows) == 1 else 'them'}: ")
     except EOFError:
         typed = ""
     if typed.strip() != str(len(rows)):
@@ -286,9 +300,9 @@ def _choose_jobs(options: argparse.Namespace) -> RowFilter:
     return choices.read(options, of=JOB_STATUSES, default=())
 
 
-def _print_purged(options: argparse.Namespace, count: Count, done: str, stays: str) -> None:
-    stay = f"; {count.stay} {stays}" if count.stay else ""
-    _print_line(options, {"purged": count.done, "changed": count.stay}, f"{count.done} {done}{stay}")
+def _print_purged(options: argparse.Namespace, count: Count, done: str, stay: str) -> None:
+    line = f"{done}; {stay}" if count.stay else done
+    _print_line(options, {"purged": count.done, "changed": count.stay}, line)
 
 
 def _print_line(options: argparse.Namespace, found: dict[str, Any], line: str) -> None:

@@ -17,6 +17,7 @@ import pydantic
 
 from cli import chosen_number, guard, template_decisions, upstream_templates
 from cli.coreapp_client import CoreappClient
+from cli.counts import counted
 from cli.settings import CoreappSettings, NumberSettings
 from cli.upstream_templates import TemplateOwner, UpstreamTemplates
 from tidings.installation.settings import DatabaseSettings
@@ -171,7 +172,7 @@ def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) 
         print(f"refused  {line}")
     if made.refused and not options.partial:
         raise guard.CommandFailure(
-            f"nothing was imported: {len(made.refused)} of {len(wanted.data)} templates are refused"
+            f"nothing was imported: {len(made.refused)} of {counted(len(wanted.data), 'template')} refused"
         )
     print(f"{len(made.keep)} imported, {len(made.unchanged)} existing, {len(made.refused)} refused")
     return 1 if made.refused else 0
@@ -202,7 +203,7 @@ def _list(where: DatabaseSettings, account: str, *, as_json: bool) -> int:
     for one in found:
         body = next((part["text"] for part in one.components if part["type"] == "BODY"), "")
         print(f"{one.name}  {one.language}  {one.category}  {one.status}  {' '.join(body.split())[:60]}")
-    print(f"{len(found)} templates")
+    print(counted(len(found), "template"))
     return 0
 
 

@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 
 from cli import guard, process
+from cli.counts import counted
 from cli.traffic import runs
 from cli.traffic.runs import Tee
 from cli.traffic.shapes import NumberRange
@@ -90,7 +91,7 @@ async def _run(options: argparse.Namespace) -> int:
     if options.what == "record":
         print(f"recording requests to Webapps with TIDINGS_TAP={options.socket} (Ctrl-C to stop)", flush=True)
         count = await runs.record(options.socket, options.file, seconds=options.seconds, limit=options.limit, stop=stop)
-        print(f"{count} requests in {options.file}", flush=True)
+        print(f"{counted(count, 'request')} in {options.file}", flush=True)
         return 0
     numbers = NumberRange(options.first, options.count)
     password = os.environ.get(PASSWORD, "")

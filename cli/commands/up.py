@@ -16,6 +16,7 @@ from pathlib import Path
 
 import tidings
 from cli import process, unread_variables
+from cli.counts import counted
 from cli.installation import Installation, InstallationAddresses
 from tidings.installation.settings import LogSettings
 from tidings.secrets import private_files
@@ -70,7 +71,7 @@ class Console:
         while (line := self._waiting.get()) is not None:
             with self._lock:
                 lost, self._lost = self._lost, 0
-            text = f"({lost} lines could not be shown)\n" if lost else ""
+            text = f"({counted(lost, 'line')} could not be shown)\n" if lost else ""
             left = memoryview(f"{text}{line}\n".encode(errors="replace"))
             try:
                 # `os.write` instead of `sys.stdout`: a blocked write would hold its lock and block process exit.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cli import guard
 from cli.coreapp_client import CoreappClient
+from cli.counts import counted
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.storage.business import nodes, shards, webapp_unreached
 from tidings.storage.business.nodes import CoreappNode
@@ -68,7 +69,7 @@ class ReachedCoreappsCheck:
             reports = await webapp_unreached.list_reports(connection)
         evaluated = (self._evaluate(member.node, reports) for member in members if member.is_live)
         found = [finding for finding in evaluated if finding is not None]
-        return found or [fine(self.name, f"{len(reports)} Webapps reach every Coreapp")]
+        return found or [fine(self.name, f"{counted(len(reports), 'Webapp reaches', 'Webapps reach')} every Coreapp")]
 
     def _evaluate(self, node: CoreappNode, reports: Sequence[UnreachedReport]) -> Finding | None:
         """Return the finding about one Coreapp; `None` when every Webapp reaches it."""

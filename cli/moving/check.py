@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cli import guard
+from cli.counts import counted
 from cli.moving import compose_file, old_certificates, old_settings, old_templates, old_variables
 from cli.moving.compose_file import ComposeService, UnreadableCompose
 from cli.moving.findings import OldPart, kept, refused, shown, to_set, unused
@@ -154,10 +155,10 @@ def _of_response(path: Path, found: Mapping[str, Any]) -> Iterator[OldPart]:
         yield _shards(account["shards"])
     packs = found.get("stickerpacks")
     if isinstance(packs, list):
-        yield to_set(f"{len(packs)} sticker packs", "POST /v1/stickerpacks, then the stickers of each")
+        yield to_set(counted(len(packs), "sticker pack"), "POST /v1/stickerpacks, then the stickers of each")
     groups = found.get("groups")
     if isinstance(groups, list):
-        yield refused(f"{len(groups)} groups", "members cannot be moved: create them again with POST /v1/groups")
+        yield refused(counted(len(groups), "group"), "members cannot be moved: create them again with POST /v1/groups")
     for key in _STATES:
         if key in found and not (key == "account" and isinstance(account, Mapping)):
             yield unused(f"{key} in {path.name}", "it is a state and no configuration")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from cli.counts import counted
 from cli.top.snapshot import ChangeRow, LatencyRow, ProcessRow, QueueRow, ShardRow, Snapshot
 
 SORTS = ("name", "cpu", "memory", "lag", "rate")
@@ -21,9 +22,7 @@ def lines(
     """
     at = f"{datetime.fromtimestamp(snapshot.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
     away = sum(row.state != "up" for row in snapshot.processes)
-    state = (
-        f"{len(snapshot.processes)} processes, {away} unreachable" if away else f"{len(snapshot.processes)} processes"
-    )
+    state = counted(len(snapshot.processes), "process", "processes") + (f", {away} unreachable" if away else "")
     found = [f"tidings top   {at}   {state}   by {sort}{'   PAUSED' if paused else ''}   {KEYS}", ""]
     found += _processes(snapshot.processes, sort)
     found += ["", *_queues(snapshot.queues)]
@@ -107,7 +106,10 @@ def _shards(rows: Sequence[ShardRow]) -> list[str]:
 
 
 def _change(row: ChangeRow | None) -> list[str]:
-    return [] if row is None else [f"        {row.active} become {row.wanted}: {row.moved:,} rows moved so far"]
+    if row is None:
+        return []
+    moved = "1 row" if row.moved == 1 else f"{row.moved:,} rows"
+    return [f"        {row.active} become {row.wanted}: {moved} moved so far"]
 
 
 def _faults(left: Mapping[str, int]) -> list[str]:

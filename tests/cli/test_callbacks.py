@@ -104,7 +104,7 @@ def test_the_attempts_at_waiting_and_accepted_callbacks_are_shown(tmp_path: Path
         "evt_1  status_change  gBEG1  -  failing, 2 attempts, again at 2023-11-14T22:14:20Z",
         "  2023-11-14T22:13:20Z  attempt 1  15000 ms  TimeoutError: ",
         "  2023-11-14T22:13:23Z  attempt 2  7 ms  HTTP 503",
-        "evt_2  status_change  gBEG2  15550110001  done, 1 attempts",
+        "evt_2  status_change  gBEG2  15550110001  done, 1 attempt",
         "  2023-11-14T22:13:21Z  attempt 1  12 ms  HTTP 200",
         "evt_77  unknown",
     ]
@@ -254,7 +254,7 @@ def test_dead_letters_and_named_callbacks_are_replayed_without_an_owner(tmp_path
     assert run("callbacks", "replay", "evt_1", "evt_2", "evt_3", **variables).stdout == (
         "2 callbacks are pending again\n"
     )
-    assert run("callbacks", "replay", **variables).stdout == "1 callbacks are pending again\n"
+    assert run("callbacks", "replay", **variables).stdout == "1 callback is pending again\n"
     assert run("callbacks", "replay", **variables).stdout == "0 callbacks are pending again\n"
 
 
@@ -281,7 +281,7 @@ def two_numbers(directory: Path) -> dict[str, str]:
 def test_a_replay_of_one_number_leaves_the_dead_letters_of_the_others(tmp_path: Path) -> None:
     variables = two_numbers(tmp_path)
     done = run("callbacks", "replay", "--number", "15550000009", **variables)
-    assert (done.returncode, done.stdout) == (0, "1 callbacks are pending again\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "1 callback is pending again\n"), done.stderr
 
 
 def test_a_list_of_one_number_has_only_its_callbacks(tmp_path: Path) -> None:

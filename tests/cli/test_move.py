@@ -232,8 +232,8 @@ def test_other_responses_of_the_old_api_are_reported_as_taken_over_or_not(tmp_pa
         "unused   token: tokens of the old installation are invalid here: log in again, and delete the file",
         "refused  user x: username: should have at least 4 characters",
         "refused  shards: should be 1, 2, 4, 8, 16 or 32",
-        "set      1 sticker packs: POST /v1/stickerpacks, then the stickers of each",
-        "refused  1 groups: members cannot be moved: create them again with POST /v1/groups",
+        "set      1 sticker pack: POST /v1/stickerpacks, then the stickers of each",
+        "refused  1 group: members cannot be moved: create them again with POST /v1/groups",
         "unused   health in saved.json: it is a state and no configuration",
     ]
     assert of_json(tmp_path, {"account": {"shards": 8}}) == [

@@ -78,7 +78,7 @@ def test_templates_and_webhook_secrets_of_a_further_number_are_its_own(data: dic
     created = run("template", "create", "--number", "+15550000001", str(template), **data)
     assert created.returncode == 0, created.stderr
     assert run("template", "list", **data).stdout == "0 templates\n"
-    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 templates\n")
+    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 template\n")
     assert run("webhook-secret", "rotate", "--number", "15550000001", **data).returncode == 0
     assert len(run("webhook-secret", "show", **data).stdout.splitlines()) == 1
     assert len(run("webhook-secret", "show", "--number", "15550000001", **data).stdout.splitlines()) == 2
@@ -104,7 +104,7 @@ def test_numbers_share_a_waba_with_its_app_and_templates(data: dict[str, str], t
         '{"name": "hello", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hello"}]}'
     )
     assert run("template", "create", "--number", "15550000002", str(template), **data).returncode == 0
-    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 templates\n")
+    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 template\n")
     secrets = [run("webhook-secret", "cloud", "--number", f"1555000000{n}", **data).stdout for n in (0, 1, 2)]
     assert secrets[1] == secrets[2] != secrets[0]
 
@@ -114,7 +114,7 @@ def test_numbers_share_a_waba_with_its_app_and_templates(data: dict[str, str], t
     failed = run("number", "remove", "15550000001", **data)
     assert_one_line(failed, 1, ".*15550000002 share the WABA of 15550000001: remove them first")
     assert run("number", "remove", "15550000002", **data).returncode == 0
-    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 templates\n")
+    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 template\n")
     assert run("number", "remove", "15550000001", **data).returncode == 0
 
 

@@ -236,7 +236,7 @@ def test_a_job_without_failed_attempts_is_listed_without_attempts(tool: Tool, da
 
 def test_messages_are_deleted_by_the_shard_owner_which_reports_those_kept(tool: Tool, coreapp: Coreapp) -> None:
     assert tool("purge-jobs", "--yes", "--shard", "0") == (
-        "1 messages are deleted and fail; 1 were sent, have changed or are not messages, and stay\n"
+        "1 message is deleted and fails; 1 was sent, has changed or is not a message, and stays\n"
     )
     request = coreapp.requests[0]
     assert (request.ids, request.shard, request.choice, request.statuses) == (["a3", "b3"], 0, "shard 0", [])
@@ -259,7 +259,7 @@ def test_deleting_messages_needs_a_choice_and_a_typed_number(
         tool("purge-jobs", "--shard", "0")
     assert coreapp.requests == []
     monkeypatch.setattr("builtins.input", lambda prompt: "2")
-    assert "1 messages are deleted and fail" in tool("purge-jobs", "--shard", "0")
+    assert "1 message is deleted and fails" in tool("purge-jobs", "--shard", "0")
 
 
 def test_messages_of_a_shard_without_an_owner_are_not_deleted(tool: Tool) -> None:
@@ -324,7 +324,7 @@ def test_a_replay_without_an_owner_keeps_event_ids_and_releases_the_shard(tool: 
 
 
 def test_a_purge_deletes_only_dead_letters_by_default_and_is_audited(tool: Tool) -> None:
-    assert tool("purge", "--yes", "--recipient", ANN) == "1 callbacks are deleted\n"
+    assert tool("purge", "--yes", "--recipient", ANN) == "1 callback is deleted\n"
     assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
     assert json.loads(tool("purge", "--yes", "--json", "--status", "pending", "--status", "failing")) == {
         "purged": 2,
@@ -369,7 +369,7 @@ def test_callbacks_replayed_during_the_confirmation_of_a_purge_are_kept(
         return "2"
 
     monkeypatch.setattr("builtins.input", confirm)
-    assert tool("purge").splitlines()[-1] == "1 callbacks are deleted; 1 have changed, and stay"
+    assert tool("purge").splitlines()[-1] == "1 callback is deleted; 1 has changed, and stays"
     assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
 
 
@@ -444,7 +444,7 @@ def test_items_in_quarantine_are_listed_without_bodies_and_released(tool: Tool, 
 
     assert json.loads(tool("release", "--id", "e-1", "--json")) == {"released": 1}
     assert json.loads(tool("release", "--id", "e-2", "--json")) == {"released": 0}
-    assert "1 items are handled again" in tool("release")
+    assert "1 item is handled again" in tool("release")
 
     async def read(connection: Connection) -> Sequence[Suspect]:
         return await quarantine.find(connection, [Item("job", "m-1"), Item("delivery", "e-1")])

@@ -104,7 +104,7 @@ class Rotation:
         await self._seal(self.keys.read())
         state = await self.state()
         if state.left:
-            raise CannotRotate(f"{self.name} key: {state.left} rows are still under another key: set them again")
+            raise CannotRotate(f"{self.name} key: rows that are still under another key: {state.left}; set them again")
         current = next(key for key in self.keys.read() if key_id(key) == check.key_id)
         if self._is_ours():
             self._replace(self.keys.read(), (current,))

@@ -83,6 +83,7 @@ class Support:
             owners = [
                 owner for owner in await shards.list_owners(connection) if shard_blocks.block_of(owner.shard) == block
             ]
+        count = "1 shard" if len(owners) == 1 else f"{len(owners)} shards"
         revision = await schema.revision(self._database)
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         free = shutil.disk_usage(self._data_dir).free
@@ -92,7 +93,7 @@ class Support:
             "db_engine": self._database.settings.engine.upper(),
             "db_info": f"family {self._database.family}, revision {revision}",
             "debug_info": caller.account,
-            "description": f"Tidings {__version__}, speaks v{API_VERSION}, {len(owners)} shards",
+            "description": f"Tidings {__version__}, speaks v{API_VERSION}, {count}",
             "device_iso8601": now.isoformat(timespec="seconds"),
             "e2e": {
                 "identity_timestamp": registration.registered_at // 1000,

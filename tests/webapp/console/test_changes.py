@@ -269,6 +269,20 @@ async def test_a_purge_needs_the_typed_count(database: Database, coreapp: FakeCo
     assert requested.statuses == ["dead"]
 
 
+async def test_pages_about_one_callback_speak_of_one(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(1, attempt=9)])
+    assert "1 callback is posted again" in (await browser.get("/console/callbacks/change?action=replay")).text
+    page = "/console/callbacks/change?action=purge"
+    text = (await browser.get(page)).text
+    assert "1 callback is deleted and never posted" in text
+    assert "Delete 1 callback</button>" in text
+    coreapp.respond(core.PurgeCallbacks, lambda q: core.Purged(q.n, 0, 1))
+    response = await browser.submit(page, "/console/callbacks/change", {"typed": "1"})
+    assert "1 had changed, and stays as it is" in await finished(browser, response.headers["Location"])
+
+
 async def test_a_purge_leaves_callbacks_that_came_after_its_count_was_shown(
     database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:

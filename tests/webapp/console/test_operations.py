@@ -339,6 +339,7 @@ async def test_an_export_is_imported(console: Served, browser: Browser) -> None:
     page, action = "/console/templates", "/console/templates/import"
     response = await browser.submit(page, action, {"export": json.dumps({"data": [one]})})
     assert response.headers["Location"] == "/console/templates?imported=1"
+    assert "1 template is stored." in (await browser.get(response.headers["Location"])).text
     for wrong in ("", "[", json.dumps({"data": [{"name": "X"}]})):
         response = await browser.submit(page, action, {"export": wrong})
         assert response.status_code == 400
