@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage import sqlite_driver
+from tidings.storage import engine, sqlite_driver
 from tidings.storage.database import Database
 
 table = sa.Table("things", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String))
@@ -109,3 +109,22 @@ async def test_a_process_that_exits_does_not_delete_the_wal_of_our_connections(t
         assert done.stdout == "2\n"
     finally:
         await ours.close()
+
+
+async def test_the_thread_of_a_connection_that_fails_has_ended_when_the_error_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops: list[asyncio.Future[object] | None] = []
+    stop = aiosqlite.Connection.stop
+
+    def noted(connection: aiosqlite.Connection) -> asyncio.Future[object] | None:
+        stops.append(stop(connection))
+        return stops[-1]
+
+    monkeypatch.setattr(aiosqlite.Connection, "stop", noted)
+    pool = engine.make(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}"))
+    with pytest.raises(sa.exc.OperationalError, match="unable to open database file"):
+        async with pool.connect():
+            pass
+    assert [stopped is not None and stopped.done() for stopped in stops] == [True]
+    await pool.dispose()

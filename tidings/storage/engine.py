@@ -67,7 +67,7 @@ def make(
             pool_size=settings.pool_size,
             max_overflow=0,
             pool_reset_on_return=None,
-            connect_args={"timeout": BUSY_SECONDS},
+            connect_args={"timeout": BUSY_SECONDS, "async_creator_fn": sqlite_driver.connect},
         )
         sa.event.listen(engine.sync_engine, "do_connect", _make_private)
         sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
@@ -183,7 +183,7 @@ class _Connection(aiomysql.Connection):  # type: ignore[misc]
     async def _request_authentication(self) -> None:
         if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
             raise pymysql.err.OperationalError(
-                CR.CR_SSL_CONNECTION_ERROR, f"the database server at {self._host} offers no TLS"
+                CR.CR_SSL_CONNECTION_ERROR, f"the database server at {self.host} offers no TLS"
             )
         await super()._request_authentication()
 

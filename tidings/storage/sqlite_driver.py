@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import aiosqlite
+
 
 class StatementCounts:
     """Counts of statements sent to the driver's thread and of finished ones. One thread writes each count."""
@@ -64,6 +66,24 @@ class Cursor:
             cursor.close()
         finally:
             self._statements.done += 1
+
+
+async def connect(*arguments: Any, **named: Any) -> aiosqlite.Connection:
+    """Open a database. After a failure the driver's thread has ended when this raises.
+
+    The driver itself would leave the thread, which then reports its end to an event loop that may be closed.
+    """
+    connection = aiosqlite.connect(*arguments, **named)
+    # An interrupted process does not wait for a statement.
+    connection._thread.daemon = True
+    connection.stop = functools.cache(connection.stop)  # type: ignore[method-assign]
+    try:
+        return await connection
+    except Exception:
+        stopped = connection.stop()
+        if stopped is not None:
+            await stopped
+        raise
 
 
 def install(driver: Any) -> None:
