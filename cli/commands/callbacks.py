@@ -88,7 +88,7 @@ async def _list(database: Database, number: str) -> int:
     """Print failed callbacks and dead letters. number: of the business; empty for any"""
     failing = await _print_pages(database, callbacks.list_failing, number, _next_attempt)
     dead = await _print_pages(database, callbacks.list_dead, number, lambda _: "given up")
-    print(f"{failing} to be retried, {dead} dead letters")
+    print(f"{failing} to be retried, {counted(dead, 'dead letter')}")
     return 0
 
 

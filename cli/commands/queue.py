@@ -51,6 +51,10 @@ class _Queue(Generic[Row]):
     make_object: Callable[[Row, float], dict[str, Any]]  # from a row and the time in Unix seconds
     make_line: Callable[[Row, float], str]  # from a row and the time in Unix seconds
 
+    def counted(self, number: int) -> str:
+        """Return a number of rows with their name."""
+        return counted(number, self.name.removesuffix("s"), self.name)
+
     async def read(self, connection: Connection, choice: RowFilter, limit: int = 0) -> Sequence[Row]:
         """Return the first `limit` of the selected rows, or all of them if `limit` is 0."""
         rows: list[Row] = []
@@ -157,7 +161,7 @@ async def _list(options: argparse.Namespace, connection: Connection, queue: _Que
         _print_object({queue.name: [queue.make_object(row, now) for row in rows]})
         return
     more = " (there may be more: --limit 0 lists all)" if options.limit and len(rows) == options.limit else ""
-    _print_lines([*(queue.make_line(row, now) for row in rows), f"{len(rows)} {queue.name}{more}"])
+    _print_lines([*(queue.make_line(row, now) for row in rows), f"{queue.counted(len(rows))}{more}"])
 
 
 async def _list_audit(options: argparse.Namespace, connection: Connection) -> None:
@@ -267,19 +271,18 @@ async def _confirmed(
     if not rows:
         _print_line(options, {"purged": 0, "changed": 0}, f"no {queue.name} are {choices.describe(choice)}")
     elif not options.yes:
-        _confirm(rows, choice, queue.name, effect)
+        _confirm(rows, choice, queue.counted(len(rows)), effect)
     return rows
 
 
 def _confirm(rows: Sequence[CallbackView | JobView], choice: RowFilter, what: str, effect: str) -> None:
     """Ask the user to type the number of rows. Raises `CommandFailure` for another input, and without a terminal.
 
-    what: name of the queue.
+    what: number of rows with the name of the queue.
     effect: sentence about the effect of the deletion.
     """
     if not sys.stdin.isatty():
-        number = counted(len(rows), what.removesuffix("s"))
-        raise guard.CommandFailure(f"{number} would be deleted: confirm with --yes")
+        raise guard.CommandFailure(f"{what} would be deleted: confirm with --yes")
     statuses = collections.Counter(row.status for row in rows)
     summary = ", ".join(f"{count} {status}" for status, count in statuses.items())
     oldest, newest = min(row.created_at for row in rows), max(row.created_at for row in rows)

@@ -52,7 +52,7 @@ def test_failed_callbacks_and_dead_letters_are_listed_with_the_reason(tmp_path: 
     assert listed.stdout.splitlines() == [
         f"evt_2  status_change  gBEG2  3 attempts, again at 2023-11-14T22:14:20Z  {WHY}",
         f"evt_3  status_change  gBEG3  12 attempts, given up  {WHY}",
-        "1 to be retried, 1 dead letters",
+        "1 to be retried, 1 dead letter",
     ]
 
 

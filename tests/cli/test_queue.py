@@ -225,6 +225,20 @@ def test_callbacks_are_listed_with_their_last_error_and_never_with_a_body(tool: 
     assert line.endswith(" ago  the network is overloaded")
 
 
+def test_one_row_is_counted_in_the_singular(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tool("jobs", "--limit", "1").splitlines()[-1].startswith("1 job (")
+    assert tool("callbacks", "--recipient", ANN, "--status", "dead").splitlines()[-1] == "1 callback"
+    assert tool("callbacks").splitlines()[-1] == "4 callbacks"
+    with pytest.raises(guard.CommandFailure, match="1 callback would be deleted: confirm with --yes"):
+        tool("purge", "--recipient", ANN)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or "no")  # type: ignore[func-returns-value]
+    with pytest.raises(guard.CommandFailure, match="nothing was deleted"):
+        tool("purge", "--recipient", ANN)
+    assert asked == ["Type 1 to delete it: "]
+
+
 def test_a_job_without_failed_attempts_is_listed_without_attempts(tool: Tool, data_dir: Path) -> None:
     in_database(
         data_dir, lambda connection: job_errors.execute(connection, [job_errors.JobErrorChanges(deleted=["a3"])])
