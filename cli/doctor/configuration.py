@@ -88,7 +88,7 @@ class ConfigurationCheck:
                 error(self.name, mistake, "correct the variable; docs/configuration.md lists all of them")
                 for mistake in wrong
             ]
-        names = ", ".join(each.process for each in self._examined)
+        names = ", ".join(dict.fromkeys(each.process for each in self._examined))
         return [fine(self.name, f"every variable of {names} is valid")]
 
 

@@ -84,7 +84,12 @@ class CheckPlan:
         """Return the checks in order of dependency. Raises `UnusableCertificate`."""
         examined = [examine(process, self._environment(process)) for process in self._wanted.processes]
         usable = {each.process: each for each in examined if each.settings is not None}
-        groups = [CheckGroup(ConfigurationCheck(examined)), CheckGroup(UnreadVariablesCheck(self._variables))]
+        # A running process would start again with these variables.
+        restarted = [
+            examine(name, {**record.environment(self._variables), **self._variables})
+            for name, record in self._running.items()
+        ]
+        groups = [CheckGroup(ConfigurationCheck([*examined, *restarted])), CheckGroup(UnreadVariablesCheck(self._variables))]
         groups += [CheckGroup(RunningProcessCheck(record, self._variables)) for record in self._running.values()]
         groups += [
             CheckGroup(SecretsCheck(name, self._environment(name), self._data_dir)) for name in self._wanted.processes

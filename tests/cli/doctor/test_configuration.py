@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cli import process_records
 from cli.doctor.configuration import ConfigurationCheck, PrivateFilesCheck, SecretsCheck, examine
 from cli.doctor.findings import Level
+from cli.doctor.plan import CheckPlan, Wanted
+from tidings.installation.process_records import ProcessRecord
 from tidings.secrets import private_files
 from tidings.secrets.secret_files import SecretFiles
 
@@ -32,6 +35,21 @@ async def test_every_invalid_variable_is_reported_once(tmp_path: Path) -> None:
     assert len(texts) == len(set(texts))
     for name in set(variables) - {"TIDINGS_DATA_DIR"}:
         assert sum(name in text for text in texts) == 1, name
+
+
+async def test_wrong_variables_are_reported_before_a_running_process_is_restarted_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MAX_UPLOADS": "4"}
+    record = ProcessRecord("webapp", 1, "1", started, ())
+    monkeypatch.setattr(process_records, "find", lambda name, data_dir: record)
+    plan = CheckPlan({**started, "TIDINGS_MAX_UPLOADS": "many"}, Wanted(["webapp"], quick=True))
+    try:
+        found = await next(each.first for each in plan.groups() if each.first.name == "configuration").run()
+    finally:
+        await plan.close()
+    (finding,) = found
+    assert (finding.level, "TIDINGS_MAX_UPLOADS='many'" in finding.text) == (Level.ERROR, True)
 
 
 async def test_the_configuration_check_creates_no_directory_and_no_secret(tmp_path: Path) -> None:
