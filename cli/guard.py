@@ -23,6 +23,8 @@ ELSEWHERE = "; run the command where `tidings up` runs, or set TIDINGS_DATA_DIR 
 UNWRITABLE = "; check that this user can write in TIDINGS_DATA_DIR and that its disk is not read-only"
 # Texts of SQLite, which names no file.
 _UNWRITABLE = ("unable to open database file", "readonly database")
+_FULL = "database or disk is full"
+FREE_SPACE = "; free space on the disk of TIDINGS_DATA_DIR, then run the command again"
 
 _OURS = ("tidings", "webapp", "coreapp", "network", "handset")
 
@@ -62,9 +64,13 @@ def explain(error: BaseException) -> tuple[int, str] | None:
 
 
 def _remedy(outage: str) -> str:
-    """Return what to do about a database without tables or a SQLite file that cannot be written; empty otherwise."""
+    """Return what to do about a database without tables, or a SQLite file that cannot be written or is on a full disk;
+    empty otherwise.
+    """
     if "no such table" in outage or "(1146," in outage:
         return ELSEWHERE
+    if _FULL in outage:
+        return FREE_SPACE
     return UNWRITABLE if any(text in outage for text in _UNWRITABLE) else ""
 
 
@@ -148,7 +154,8 @@ def _explain_os_error(error: OSError) -> str | None:
         where = f"{found[1]}:{found[2]}" if found else "an address it needs"
         return f"{where} is in use: is Tidings or another program already running there?"
     if error.errno in _OF_THE_SYSTEM or (error.errno in _OF_A_FILE and error.filename):
-        return f"{error.filename or 'the system'}: {error.strerror}"
+        remedy = "; free space on its disk, then run the command again" if error.errno == errno.ENOSPC else ""
+        return f"{error.filename or 'a file that the command writes'}: {error.strerror}{remedy}"
     if isinstance(error, ConnectionError):
         return f"no process responds: {error}"
     return None

@@ -27,6 +27,21 @@ IN_USE = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('
         (ExceptionGroup("several", [ValueError("x"), guard.CommandFailure("the second")]), 1, "the second"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), 1, "/data/x: Permission denied"),
         (OSError(errno.EROFS, "Read-only file system", "/data/x"), 1, "/data/x: Read-only file system"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/data/x"),
+            1,
+            "/data/x: No space left on device; free space",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            1,
+            "a file that the command writes: No space left on device",
+        ),
+        (
+            sa.exc.OperationalError("", {}, sqlite3.OperationalError("database or disk is full")),
+            1,
+            "disk is full; free space on the disk of TIDINGS_DATA_DIR",
+        ),
         (ServiceFailed("robots", None), 1, "service robots ended by itself"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (sa.exc.OperationalError("", {}, sqlite3.OperationalError("no such table: jobs")), 1, "set TIDINGS_DATA_DIR"),

@@ -119,7 +119,8 @@ def test_a_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         private_files.replace(path, b"third")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
     assert path.read_bytes() == b"second"
     assert os.listdir(tmp_path) == ["key"]

@@ -50,6 +50,9 @@ def replace(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        # Errors of writing name no file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
