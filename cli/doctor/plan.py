@@ -89,7 +89,10 @@ class CheckPlan:
             examine(name, {**record.environment(self._variables), **self._variables})
             for name, record in self._running.items()
         ]
-        groups = [CheckGroup(ConfigurationCheck([*examined, *restarted])), CheckGroup(UnreadVariablesCheck(self._variables))]
+        groups = [
+            CheckGroup(ConfigurationCheck([*examined, *restarted])),
+            CheckGroup(UnreadVariablesCheck(self._variables)),
+        ]
         groups += [CheckGroup(RunningProcessCheck(record, self._variables)) for record in self._running.values()]
         groups += [
             CheckGroup(SecretsCheck(name, self._environment(name), self._data_dir)) for name in self._wanted.processes

@@ -142,7 +142,7 @@ class DeviceRegistry:
         while not stop.is_set():
             try:
                 return await self._api.register_many(bodies, registration_key)
-            except NetworkAway as error:
+            except NetworkUnavailable as error:
                 if not isinstance(error, NetworkUnreached):
                     new.clear()
                 log.warning("registration.waiting", extra={"error": str(error)})

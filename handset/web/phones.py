@@ -17,7 +17,7 @@ from handset.devices import lock
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
 from handset.devices.registration import DeviceRegistry
-from handset.devices.vault import Vault
+from handset.devices.row_sealer import RowSealer
 from handset.fleet import Fleet
 from handset.own_number import OwnNumber
 from handset.receiving.sender_keys import SenderKeyStore
@@ -150,7 +150,7 @@ class OpenPhone(DeviceObserver):
     def _new_number_of(self, row: ChatItemRow) -> str:
         """Return the number that a notice of a new number names; empty for a damaged row."""
         try:
-            raw = self.own.context.vault.open_chat(row)
+            raw = self.own.context.sealer.open_chat(row)
         except e2ee.CorruptState:
             return ""
         return message_parts.words(decoded(raw), "system", "new_wa_id")
@@ -291,7 +291,7 @@ class PhoneBook:
     async def _open(self, number: str, code: str, pin: str, name: str) -> OpenPhone:
         with contextlib.ExitStack() as held:
             held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
-            context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
+            context = FleetContext(own_number.fleet_of(number), self.database, self.sealer, self.clock)
             device = await own_number.load(context, number)
             own = OwnNumber(context, device, self.api, known=self._registries.get(number))
             self._registries.put(number, own.registry)

@@ -130,7 +130,7 @@ class RelocationCheck:
 
     def evict(self, live: Set[str]) -> None:
         """Drop nodes other than these: a location found before a node left may have added it again."""
-        self._informed &= live
+        self._notified &= live
 
     def settled(self, number: str) -> asyncio.Future[bool]:
         """Return a future: True when no envelope for this number would overtake another, False after waiting too long.

@@ -104,7 +104,9 @@ class Chats:
         await self._change(id, functools.partial(rules.leave, number=number))
 
     async def leave_page(self, number: str, token_hash: bytes) -> int:
-        """Leave up to `GROUPS_PER_TRANSACTION` groups; return their number: 0 once the number has a device with another token."""
+        """Leave up to `GROUPS_PER_TRANSACTION` groups, and return their number. Returns 0 once the number has a device
+        with another token.
+        """
 
         async def work(connection: Connection, reservations: Reservations) -> int:
             device = (await directory.list_registrations(connection, [number], lock=True)).get(number)

@@ -12,9 +12,9 @@ from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.groups import FleetGroups
-from tests.handset.harness import VAULT
+from tests.handset.harness import SEALER
 from tests.manual_clock import ManualClock
-from tidings.client.errors import NetworkAway
+from tidings.client.errors import NetworkUnavailable
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.device import GROUP
 
@@ -43,13 +43,13 @@ class PlayedGroups(FleetGroups):
         if "never" in self.away:
             await asyncio.Event().wait()
         if to in self.away:
-            raise NetworkAway("the key could not be distributed")
+            raise NetworkUnavailable("the key could not be distributed")
         self.done.append(what)
 
 
 @pytest.fixture
 def groups() -> PlayedGroups:
-    context = FleetContext("test", mock.Mock(), VAULT, ManualClock())
+    context = FleetContext("test", mock.Mock(), SEALER, ManualClock())
     return PlayedGroups(context, {}, mock.Mock(), network=mock.Mock())
 
 

@@ -16,7 +16,14 @@ from handset.devices.row_sealer import RowSealer
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY
 from tests.manual_clock import ManualClock
-from tidings.client.errors import ClientError, NetworkTimeout, NetworkUnavailable, NetworkUnreached, Unauthorized, WrongCode
+from tidings.client.errors import (
+    ClientError,
+    NetworkTimeout,
+    NetworkUnavailable,
+    NetworkUnreached,
+    Unauthorized,
+    WrongCode,
+)
 from tidings.client.http import NetworkApi
 from tidings.storage.handset import devices, prekeys
 from tidings.wire.registration import DeviceRegistration
@@ -118,7 +125,7 @@ async def test_keys_that_the_network_may_have_outlive_a_refusal(database_factory
 @pytest.mark.parametrize(
     ("error", "kept"),
     [
-        (NetworkSilent("no response"), KEYS - 2),
+        (NetworkTimeout("no response"), KEYS - 2),
         (NetworkUnreached("no connection"), 0),
         (Unauthorized("unauthorized"), 0),
     ],
@@ -128,13 +135,13 @@ async def test_failed_attempts_to_register_many_do_not_add_up_to_more_keys(
     database_factory: DatabaseFactory, error: ClientError, kept: int
 ) -> None:
     database = await database_factory("handset")
-    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
     device = keys.new_device(NUMBER)
     async with FailingApi(error, error, error) as api:
         registry = DeviceRegistry(context, api)
         for attempt in range(4):
             stop = asyncio.Event()
-            if isinstance(error, NetworkAway):
+            if isinstance(error, NetworkUnavailable):
                 api.answered = stop.set
             with pytest.raises(type(error)) if attempt < 3 and api.answered is None else contextlib.nullcontext():
                 await registry.register_many([device], one_time=3, registration_key="key", stop=stop)
@@ -153,11 +160,11 @@ async def test_a_registration_whose_response_was_lost_is_repeated_with_the_same_
 ) -> None:
     """By the token the network recognises the repetition, and adds no one-time key that it has handed out."""
     database = await database_factory("handset")
-    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
     one, two = keys.new_device(NUMBER), keys.new_device("15550110002")
-    async with FailingApi(NetworkSilent("no response"), NetworkSilent("no response")) as api:
+    async with FailingApi(NetworkTimeout("no response"), NetworkTimeout("no response")) as api:
         registry = DeviceRegistry(context, api)
-        with pytest.raises(NetworkSilent):
+        with pytest.raises(NetworkTimeout):
             await registry.register(one, one_time=3, kyber_one_time=2, code="123456")
         await registry.register_many([two], one_time=3, registration_key="key", stop=asyncio.Event())
         await registry.register(one, one_time=3, kyber_one_time=2, code="123456")

@@ -229,7 +229,7 @@ async def test_a_number_that_another_device_registers_meanwhile_stays_in_its_gro
     # It stays connected, too.
     (alice,) = clients
     assert words(await changes(alice, 1)) == [f"joined {ALICE}"]
-    assert (await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))).registered == [BOB]
+    assert (await alice.request(lambda n: device.Check(n, ALICE, [BOB]))).registered == [BOB]
 
 
 async def test_an_unregistered_number_leaves_its_groups(network: Network) -> None:

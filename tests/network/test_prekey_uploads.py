@@ -250,7 +250,7 @@ async def test_a_repeated_upload_does_not_add_a_key_again_that_was_handed_out(ne
     }
     assert await network.request("PUT", path, upload, token=token) == (200, left([1, 2], [3, 4]))
     alice = await network.connect(ALICE)
-    await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
+    await alice.request(lambda n: device.Fetch(n, ALICE, [BOB]))
     # The process that answers the repetition may be another one.
     await network.stop()
     await network.start()
@@ -329,7 +329,7 @@ async def test_of_two_first_registrations_at_once_only_the_keys_of_the_last_are_
     monkeypatch.undo()
     await network.register(BOB)
     bob = await network.connect(BOB)
-    (bundle,) = (await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
+    (bundle,) = (await bob.request(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
     (last,) = [body for body in bodies.values() if body["identity_key"] == base64_text(bundle.identity_key)]
     assert base64_text(bundle.prekey or b"") == last["prekeys"][0]["public"]
 

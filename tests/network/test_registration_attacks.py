@@ -426,7 +426,7 @@ async def test_a_right_pin_is_refunded_once_by_a_database_that_was_away(
     for _ in range(4):
         with pytest.raises(Unauthorized):
             await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
-    with pytest.raises(TooMany):
+    with pytest.raises(RateLimited):
         await locks.open(ALICE, PIN, "192.0.2.1")
 
 

@@ -11,7 +11,7 @@ import pytest
 from cli import process_records
 from cli.doctor.configuration import ConfigurationCheck, PrivateFilesCheck, SecretsCheck, examine
 from cli.doctor.findings import Level
-from cli.doctor.plan import CheckPlan, Wanted
+from cli.doctor.plan import CheckPlan, DoctorOptions
 from tidings.installation.process_records import ProcessRecord
 from tidings.secrets import private_files
 from tidings.secrets.secret_files import SecretFiles
@@ -43,7 +43,7 @@ async def test_wrong_variables_are_reported_before_a_running_process_is_restarte
     started = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MAX_UPLOADS": "4"}
     record = ProcessRecord("webapp", 1, "1", started, ())
     monkeypatch.setattr(process_records, "find", lambda name, data_dir: record)
-    plan = CheckPlan({**started, "TIDINGS_MAX_UPLOADS": "many"}, Wanted(["webapp"], quick=True))
+    plan = CheckPlan({**started, "TIDINGS_MAX_UPLOADS": "many"}, DoctorOptions(["webapp"], quick=True))
     try:
         found = await next(each.first for each in plan.groups() if each.first.name == "configuration").run()
     finally:

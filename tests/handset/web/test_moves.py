@@ -87,7 +87,7 @@ async def test_a_new_number_is_announced_once_to_each_although_the_page_was_rest
     async def fail_at_the_second(phone: OpenPhone, chat: str, message: Content) -> str:
         announced.append(chat)
         if len(announced) == 2:
-            raise NetworkAway("the network did not answer")
+            raise NetworkUnavailable("the network did not answer")
         return await send(phone, chat, message)
 
     async with serving(settings) as pages, pages.browser() as browser:

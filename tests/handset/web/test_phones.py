@@ -23,7 +23,7 @@ from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Pages, register, serving, settings_for
 from tests.pages import document
-from tidings.client.errors import NetworkSilent
+from tidings.client.errors import NetworkTimeout
 from tidings.client.http import NetworkApi
 from tidings.storage.handset import prekeys
 from tidings.wire.registration import DeviceRegistration
@@ -340,7 +340,7 @@ async def test_attempts_to_register_without_a_response_do_not_add_up_to_more_key
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as silent:
-        silent.setattr(NetworkApi, "register", mock.AsyncMock(side_effect=NetworkSilent("no response")))
+        silent.setattr(NetworkApi, "register", mock.AsyncMock(side_effect=NetworkTimeout("no response")))
         for _ in range(3):
             page = await browser.get("/handset")
             form = next(form for form in page.root.all("form") if form.all("input", name="name"))

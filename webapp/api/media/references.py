@@ -53,7 +53,7 @@ class References:
         problems = [
             problem
             for attachment in attachments
-            if attachment.id and (problem := _judge_attachment(attachment, found[attachment.id])) is not None
+            if attachment.id and (problem := _problem_of(attachment, found[attachment.id])) is not None
         ]
         for provider in _once(a.provider for a in attachments if a.provider):
             async with self._database.reading() as connection:
@@ -75,7 +75,7 @@ class References:
         found = await self._find(caller, media_id)
         if found is not None:
             found = (await self._touch([found])).get(media_id, found)
-        problem = judge(field, kind, found)
+        problem = find_problem(field, kind, found)
         if problem is not None:
             raise InvalidRequest([problem])
 
@@ -120,11 +120,11 @@ class References:
         return {media_id: kept.get(media_id) for media_id in old}
 
 
-def _judge_attachment(attachment: Attachment, found: MediaRow | None) -> Problem | None:
-    return judge(f"{attachment.field}.id", attachment.kind, found, in_template=attachment.in_template)
+def _problem_of(attachment: Attachment, found: MediaRow | None) -> Problem | None:
+    return find_problem(f"{attachment.field}.id", attachment.kind, found, in_template=attachment.in_template)
 
 
-def judge(field: str, kind: str, found: MediaRow | None, *, in_template: bool = False) -> Problem | None:
+def find_problem(field: str, kind: str, found: MediaRow | None, *, in_template: bool = False) -> Problem | None:
     """Return the problem of a file that `field` names, to be used as a `kind`; `None` when it fits."""
     if found is None:
         return Problem(NOT_FOUND, f"{field}: there is no media with this id")
