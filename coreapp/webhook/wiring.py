@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
@@ -56,23 +57,25 @@ def _targets(context: ShardContext) -> CurrentTargets:
     )
 
 
+async def _load(context: ShardContext, after: int, limit: int) -> Sequence[Callback]:
+    """Return up to `limit` pending callbacks of the shard whose `seq` is above `after`, in the order of their `seq`."""
+    page = await context.database.query(
+        lambda connection: callbacks.list_pending(connection, context.shard, after=after, limit=limit)
+    )
+    found = context.bodies.open(page)
+    now = await context.time_of_expiry() if found else 0
+    for callback in found:
+        callback.since = context.clock.monotonic_of(callback.created_at, now=now)
+    return found
+
+
 def wire_webhook(context: ShardContext) -> Webhook:
     """Wire the package. The queue is empty until it is started."""
     settings, config = context.settings, context.config
 
-    async def load(after: int, limit: int) -> Sequence[Callback]:
-        page = await context.database.query(
-            lambda connection: callbacks.list_pending(connection, context.shard, after=after, limit=limit)
-        )
-        found = context.bodies.open(page)
-        now = await context.time_of_expiry() if found else 0
-        for callback in found:
-            callback.since = context.clock.monotonic_of(callback.created_at, now=now)
-        return found
-
     extra = numbers.delay_of if settings.testing else None
     delay = StatusDelay(settings.status_delay, context.clock, extra=extra)
-    queue = CallbackQueue(settings.callback_queue_limit, context.clock, load)
+    queue = CallbackQueue(settings.callback_queue_limit, context.clock, functools.partial(_load, context))
     # The delay comes first: the due time of a status must be known when the queue gets it.
     context.journal.on_callbacks(delay.committed)
     context.journal.on_callbacks(queue.offer)
