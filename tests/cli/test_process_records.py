@@ -98,7 +98,7 @@ async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Pa
     variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "12", "TIDINGS_LINK_KEY": SECRET}
     here = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "fast", "TIDINGS_SHARDS": "4"}
     with process_records.recorded("webapp", tmp_path, variables):
-        plan = CheckPlan(here, DoctorOptions(["webapp"], quick=True))
+        plan = CheckPlan({**here, "TIDINGS_MESSAGES_RATE": "7"}, DoctorOptions(["webapp"], quick=True))
         found = [finding for group in plan.groups() for finding in await group.first.run()]
         await plan.close()
         levels = {finding.check: finding.level for finding in found}

@@ -551,7 +551,7 @@ async def test_a_fault_is_cleared_in_the_table_when_another_process_sends_again(
 
 
 async def test_the_fault_in_the_table_is_the_last_one_in_memory(
-    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+    upstream_world: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write = asyncio.Event()
     begun = ended = 0
@@ -570,14 +570,14 @@ async def test_the_fault_in_the_table_is_the_last_one_in_memory(
 
     monkeypatch.setattr(ShardStore, "persist", delayed)
     cloud.policy = lambda body: refused(190, "Invalid token", status=401)
-    running = await bridged.start()
+    running = await upstream_world.start()
     await send(running)
     await soon(lambda: begun == 1)
     cloud.policy = lambda body: None
-    await until_no_jobs(bridged)
+    await until_no_jobs(upstream_world)
     assert not running.shard.is_stopped
     may_write.set()
     await soon(lambda: ended == 2)
-    row = await bridged.database.query(lambda c: upstreams.find(c, BUSINESS))
+    row = await upstream_world.database.query(lambda c: upstreams.find(c, BUSINESS))
     assert row is not None
     assert row.fault == ""

@@ -219,7 +219,7 @@ async def test_assets_are_kept_by_their_content(browser: Browser) -> None:
     page = await browser.get(CHAT)
     urls = [script.get("src") for script in page.root.all("script")]
     urls += [link.get("href") for link in page.root.all("link")]
-    assert len(urls) == 5
+    assert len(urls) == 6
     for url in urls:
         response = await browser.client.get(url)
         assert response.headers["cache-control"] == "public, max-age=31536000, immutable"

@@ -224,7 +224,7 @@ async def test_static_files_are_cached_by_their_content(unauthenticated_browser:
     page = await unauthenticated_browser.get("/console/login")
     names = [address for address in links(page.text) if "/static/" in address]
     names += re.findall(r'src="(/console/static/[^"]+\.js[^"]*)"', page.text)
-    assert len(set(names)) == 5
+    assert len(set(names)) == 6
     for address in names:
         response = await unauthenticated_browser.get(address)
         assert response.status_code == 200
