@@ -10,7 +10,7 @@ from prometheus_client import Counter
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.refills import Refills
-from tidings.aio.batcher import Batcher, BatcherFull
+from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.directory import RegisteredDevice
@@ -52,10 +52,8 @@ class PreKeyBundles:
         Waits while the database is away.
         """
         wanted = dict.fromkeys(number for number in numbers if addresses.is_number(number))
-        if self._batcher.pending + len(wanted) > self._batcher.max_pending:
-            # Keys of the numbers before the first that finds no room would be taken for nobody.
-            raise BatcherFull(self._batcher.name)
-        futures = [self._batcher.put((fetcher, number)) for number in wanted]
+        # Together: keys of the numbers before the first that finds no room would be taken for nobody.
+        futures = self._batcher.put_all([(fetcher, number) for number in wanted])
         bundles = [await future for future in futures]
         return [bundle for bundle in bundles if bundle is not None]
 
@@ -104,7 +102,7 @@ async def _take_bundles(
     # Locked, so that a device registering at this moment finds the fetcher that holds its old keys.
     devices = await directory.list_registrations(connection, {number for _, number in wanted}, lock=True)
     # Both numbers will hold a session once the first message arrives.
-    met = [pair for asker, number in wanted if number in devices for pair in ((number, asker), (asker, number))]
+    met = [pair for fetcher, number in wanted if number in devices for pair in ((number, fetcher), (fetcher, number))]
     await prekeys.remember_fetchers(connection, met)
     taken: list[tuple[device.Bundle | None, bool]] = [(None, False)] * len(wanted)
     remaining = []

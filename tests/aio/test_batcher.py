@@ -85,6 +85,22 @@ async def test_the_next_flush_starts_before_callers_of_the_previous_one_resume()
     assert flushes == [2]
 
 
+async def test_items_queued_together_are_all_queued_or_none() -> None:
+    gate = Gate()
+    batcher = Batcher("t", gate.flush, max_pending=3)
+    first = batcher.put(1)
+    with pytest.raises(BatcherFull):
+        batcher.put_all([2, 3, 4])
+    assert batcher.pending == 1
+    others = batcher.put_all([2, 3])
+    assert batcher.pending == 3
+    gate.open.set()
+    await asyncio.gather(first, *others)
+    await batcher.close()
+    with pytest.raises(BatcherClosed):
+        batcher.put_all([4])
+
+
 async def test_items_beyond_the_limit_are_refused_and_queued_ones_are_kept() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush, max_pending=2)

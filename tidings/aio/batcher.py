@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from prometheus_client import Counter, Histogram
@@ -95,6 +95,12 @@ class Batcher(Generic[Item, Result]):
         Waiting items arrived at that time or later.
         """
         return min((started for started, _ in self._running.values()), default=None)
+
+    def put_all(self, items: Collection[Item]) -> list[asyncio.Future[Result]]:
+        """Queue all of these items, or none of them. Returns their futures in order; raises as `put` does."""
+        if len(self._pending) + len(items) > self.max_pending:
+            raise BatcherFull(self.name)
+        return [self.put(item) for item in items]
 
     def put(self, item: Item, *, urgent: bool = False) -> asyncio.Future[Result]:
         """Queue one item; the future receives its result or its error.
