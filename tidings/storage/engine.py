@@ -290,7 +290,6 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
-    sqlite_driver.install(connection.driver_connection)
     # The driver must not start transactions itself: `_begin_sqlite` does.
     connection.isolation_level = None
     connection.run_async(_switch_to_wal)

@@ -76,7 +76,7 @@ async def connect(*arguments: Any, **named: Any) -> aiosqlite.Connection:
     connection = aiosqlite.connect(*arguments, **named)
     # An interrupted process does not wait for a statement.
     connection._thread.daemon = True
-    connection.stop = functools.cache(connection.stop)  # type: ignore[method-assign]
+    install(connection)
     try:
         return await connection
     except Exception:
