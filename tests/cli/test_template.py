@@ -64,7 +64,7 @@ def test_an_import_is_all_or_nothing_unless_valid_templates_are_to_be_kept(
     failed = run("template", "import", str(wrong), **data)
     assert failed.returncode == 1
     assert failed.stdout == "refused  data[2] (old in en): components: should have one BODY\n"
-    assert "nothing was imported: 1 of 4 templates are refused" in failed.stderr
+    assert "nothing was imported: 1 of 4 templates refused" in failed.stderr
     assert run("template", "list", **data).stdout == "0 templates\n"
     partly = run("template", "import", str(wrong), "--partial", **data)
     assert (partly.returncode, partly.stdout.splitlines()[-1]) == (1, "3 imported, 0 existing, 1 refused")
