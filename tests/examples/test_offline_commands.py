@@ -34,8 +34,12 @@ def blocks(ports: Mapping[str, int]) -> Mapping[str, str]:
 
 
 def _environment(ports: Mapping[str, int]) -> dict[str, str]:
-    """Return the variables of a terminal: no settings but the addresses, which others on this machine may use."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_", "PYTEST_"))}
+    """Return the variables of a terminal: no settings but the addresses, which others on this machine may use.
+
+    The variables of make are left out: `make up` would take the VENV of the make that runs this test.
+    """
+    foreign = ("TIDINGS_", "WA_", "PYTEST_", "MAKE", "MFLAGS")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     parts = ("NETWORK_HTTP", "NETWORK_TCP", "COREAPP", "COREAPP_METRICS")
     addresses = {f"TIDINGS_{part}_ADDRESS": f"127.0.0.1:{free_port()}" for part in parts}
     return {**own, **addresses, "TIDINGS_API_ADDRESS": f"127.0.0.1:{ports['9090']}"}
