@@ -23,7 +23,7 @@ PartOf = TypeVar("PartOf", bound="Family")
 class Family(Protocol):
     """Group of row kinds that depend on each other, such as rows that are saved and rows that are deleted.
 
-    An instance is false while it has nothing to write.
+    It is made of the changes that have any of its rows. An instance is false while it has nothing to write.
     """
 
     def __init__(self, changes: Sequence[Any], /) -> None: ...
@@ -126,8 +126,12 @@ def nested(write: Callable[[Connection, Sequence[Row]], Awaitable[None]], *, abo
 
 def part_of(family: type[Family], default: Any = (), *, about: Subject = "messages") -> Any:
     """Return a field whose rows `family` merges and writes, at the position of the family's first field."""
-    kind = _Kind(lambda _, changes: family(changes), lambda connection, merged: merged.write(connection), about, family)
-    return _field(default, kind)
+
+    def merge(has_rows: Callable[[Any], Any], changes: Sequence[Any]) -> Family | None:
+        found = list(filter(has_rows, changes))
+        return family(found) if found else None
+
+    return _field(default, _Kind(merge, lambda connection, merged: merged.write(connection), about, family))
 
 
 def _field(default: Value, kind: _Kind) -> Value:
@@ -157,19 +161,26 @@ class Merger:
     """Row kinds of one class of changes, in the order of their writes."""
 
     def __init__(self, changes: type) -> None:
+        # Each kind with the getter of its field; for a family, of what tells whether a change has any of its rows.
         self._kinds: list[tuple[Callable[[Any], Any], _Kind]] = []
+        kinds = [(field.name, field.metadata["kind"]) for field in dataclasses.fields(changes) if field.metadata]
         seen: set[type[Family]] = set()
-        for field in dataclasses.fields(changes):
-            kind: _Kind | None = field.metadata.get("kind")
-            if kind is None or kind.family in seen:
-                continue
-            if kind.family is not None:
+        for name, kind in kinds:
+            if kind.family is None:
+                self._kinds.append((attrgetter(name), kind))
+            elif kind.family not in seen:
                 seen.add(kind.family)
-            self._kinds.append((attrgetter(field.name), kind))
+                self._kinds.append((_any_of([other for other, of in kinds if of.family is kind.family]), kind))
 
     def merge(self, changes: Sequence[Any]) -> Merged:
         """Merge `changes`, which are given in their order."""
         return Merged([(kind, kind.merge(get, changes)) for get, kind in self._kinds])
+
+
+def _any_of(names: Sequence[str]) -> Callable[[Any], Any]:
+    """Return a function that returns a true value for an object that has one in any of these attributes."""
+    get = attrgetter(*names)
+    return get if len(names) == 1 else lambda of: any(get(of))
 
 
 class Merged:
@@ -184,8 +195,8 @@ class Merged:
         found = {kind.about for kind, merged in self._found if merged}
         return found.pop() if len(found) == 1 else "messages"
 
-    def part(self, family: type[PartOf]) -> PartOf:
-        """Return the merged rows of one family."""
+    def part(self, family: type[PartOf]) -> PartOf | None:
+        """Return the merged rows of one family; None if there are none."""
         return next(merged for kind, merged in self._found if kind.family is family)  # type: ignore[no-any-return]
 
     async def write(self, connection: Connection) -> None:
