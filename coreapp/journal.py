@@ -18,7 +18,7 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Protocol, TypeAlias
 
@@ -210,7 +210,7 @@ class _Callbacks:
                 self._finished.append(seq)
 
     def __bool__(self) -> bool:
-        return bool(self._new or self._finished or self._failed or self._dead)
+        return bool(self._new or self._finished or self._failed or self._dead or self._ended)
 
     async def write(self, connection: Connection) -> None:
         await self._find_void(connection)
@@ -377,6 +377,9 @@ class Journal:
     def __post_init__(self) -> None:
         self._block, self._partition = self.lease.block, self.lease.partition
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
+        self._before: list[Callable[[Collection[str]], None]] = []
+        # Subjects of new callbacks that are not on disk yet, and their number.
+        self._reporting: dict[str, int] = {}
         # Completed with the error at the first failure.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._committer = self.committer or make_committer(self.database)
@@ -387,6 +390,16 @@ class Journal:
         are not included.
         """
         self._listeners.append(call)
+
+    def before_statuses(self, call: Callable[[Collection[str]], None]) -> None:
+        """Register `call` to be called with the ids of the messages that a change has statuses of, before the change
+        is queued.
+        """
+        self._before.append(call)
+
+    def is_about_to_report(self, subject: str) -> bool:
+        """Return whether new callbacks of this subject are not on disk yet."""
+        return subject in self._reporting
 
     @property
     def is_stalled(self) -> bool:
@@ -402,7 +415,13 @@ class Journal:
         urgent: a caller waits for it, so the commit is not delayed to batch it with others
         """
         change.seal, change.history = self.seal, self.history
-        return self._committer.put(self._lane, change, urgent=urgent)
+        if change.statuses:
+            for call in self._before:
+                call(change.statuses)
+        committed = self._committer.put(self._lane, change, urgent=urgent)
+        for callback in change.new_callbacks:
+            self._reporting[callback.subject] = self._reporting.get(callback.subject, 0) + 1
+        return committed
 
     async def write(self, change: Change) -> None:
         """Queue a change and wait until it is on disk."""
@@ -420,17 +439,30 @@ class Journal:
         await self._committer.close(self._lane)
 
     def number_callbacks(self, changes: Sequence[Change]) -> None:
-        """Set the `seq` of new callbacks, in the order of commits."""
+        """Set the `seq` of new callbacks that have none, in the order of commits."""
         for change in changes:
-            for callback in change.new_callbacks:
+            self.number(change.new_callbacks)
+
+    def number(self, new: Sequence[callbacks.Callback]) -> None:
+        """Set the `seq` of callbacks that have none."""
+        for callback in new:
+            if not callback.seq:
                 callback.seq = self._next_seq()
 
-    def committed(self, changes: Sequence[Change], void: set[int]) -> None:
+    def committed(self, changes: Sequence[Change], void: Collection[int]) -> None:
         """Pass on the new callbacks of changes that are on disk.
 
         void: `seq` of callbacks that were not written
         """
-        new = [callback for change in changes for callback in change.new_callbacks if callback.seq not in void]
+        new = [callback for change in changes for callback in change.new_callbacks]
+        for callback in new:
+            left = self._reporting[callback.subject] - 1
+            if left:
+                self._reporting[callback.subject] = left
+            else:
+                del self._reporting[callback.subject]
+        if void:
+            new = [callback for callback in new if callback.seq not in void]
         if new:
             for call in self._listeners:
                 call(new)
@@ -533,7 +565,9 @@ async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence
     first = batches[0][0]
     written = batch.part(_Callbacks)
     if first.history is not None:
-        batch.part(_Statuses).at = batch.part(_Encrypted).at = first.now_ns() // 1_000_000
+        for part in (batch.part(_Statuses), batch.part(_Encrypted)):
+            if part is not None:
+                part.at = first.now_ns() // 1_000_000
 
     async def work(connection: Connection) -> None:
         await shards.fence_all(connection, [journal.lease for journal, _ in batches])
@@ -542,7 +576,7 @@ async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence
     await database.persist(work, patience=patience, about=batch.about)
     for journal, changes in batches:
         try:
-            journal.committed(changes, written.void)
+            journal.committed(changes, written.void if written is not None else frozenset())
         except Exception as error:
             # The changes are on disk, but memory lacks some of their callbacks.
             log.exception("journal.listener_failed")

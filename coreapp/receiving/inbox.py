@@ -37,10 +37,13 @@ from coreapp.recovery.wiring import Recovery
 from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook import events, inbound
+from coreapp.webhook.direct_posts import DirectBatch
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.storage import outages
 from tidings.storage.business import messages, quarantine
+from tidings.storage.business.callback_history import EndedAttempt
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.messages import Status
 from tidings.storage.business.quarantine import ItemKind
@@ -110,6 +113,8 @@ class Inbox:
         self._in_flight: Sequence[Deliver] = ()
         # By delivery id: completed when the delivery's own effects are on disk, which may be after those of its batch.
         self._awaited: dict[str, asyncio.Future[None]] = {}
+        # Statuses of the batch being handled that are posted before its commit.
+        self._posted: DirectBatch | None = None
         self._is_closed = False
 
     @property
@@ -130,6 +135,8 @@ class Inbox:
 
     def _put(self, delivery: Deliver) -> None:
         self._batcher.spacing = self._receipt_spacing.seconds
+        if self._posted is not None and delivery.kind not in inspection.STATUSES:
+            self.statuses.direct.end(self._posted)
         queued = self._batcher.put(delivery, urgent=delivery.kind not in inspection.STATUSES)
         queued.add_done_callback(self._handled)
 
@@ -368,10 +375,33 @@ class Inbox:
         change = effects.change(self.statuses.reports, self.peers.sessions, self.peers.contacts, jobs)
         if change is not None:
             change.made_from = functools.partial(_items, deliveries[:handled])
-            await self._commit(change, effects, control_messages)
+            if effects.groups is None and not change.failed_messages:
+                await self._post_and_commit(change)
+            else:
+                await self._commit(change, effects, control_messages)
         if effects.groups is not None:
             effects.groups.committed()
         return handled
+
+    async def _post_and_commit(self, change: Change) -> None:
+        """Commit a change that has nothing but statuses, after these were posted if they can be posted directly."""
+        queued: asyncio.Future[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+
+        def commit(left: Sequence[Callback], accepted: Sequence[EndedAttempt]) -> None:
+            change.new_callbacks, change.ended_callbacks = left, accepted
+            try:
+                queued.set_result(self.context.journal.put(change))
+            except Exception as error:
+                queued.set_exception(error)
+
+        # Messages do not wait for the webhook.
+        if all(delivery.kind in inspection.STATUSES for delivery in self._batcher.waiting()):
+            self._posted = self.statuses.direct.begin(change.new_callbacks, commit)
+        if self._posted is None:
+            await self.context.journal.put(change)
+        else:
+            await (await queued)
+            self._posted = None
 
     async def _commit(self, change: Change, effects: BatchEffects, control_messages: Sequence[ControlMessage]) -> None:
         """Commit a change, and start what was waiting for it."""

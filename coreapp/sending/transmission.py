@@ -22,11 +22,13 @@ from coreapp.sending import failures, group_jobs
 from coreapp.sending.backlog import Backlog
 from coreapp.sending.deadlines import JobDeadlines
 from coreapp.sending.failures import JobFailures
-from coreapp.statuses.reports import Reached
+from coreapp.statuses.reports import Reached, StatusRows
 from coreapp.statuses.wiring import Statuses
 from tidings.aio import crashpoints
 from tidings.observability import tracing
 from tidings.observability.tracing import Kind, Span
+from tidings.storage.business.callback_history import EndedAttempt
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
 from tidings.storage.business.quarantine import ItemKind
@@ -162,7 +164,7 @@ class Transmitter:
             if log.isEnabledFor(logging.DEBUG):
                 for job in done:
                     log.debug("message.sent", extra={"id": job.id, "to": job.peer, "request_id": job.request_id})
-            self._end(done, [(ids.message_of(job.id), Status.SENT, None, None) for job in done])
+            self._post_and_end(done)
             self._accepted.inc(len(done))
         self._pump()
 
@@ -238,10 +240,33 @@ class Transmitter:
         """End jobs of recipients who have blocked the business. Their messages get the status sent."""
         self._end(jobs, [(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
 
+    def _post_and_end(self, jobs: Sequence[Job]) -> None:
+        """End jobs that the network has stored, after their statuses were posted if these can be posted directly."""
+        report = self.statuses.reports.report([(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
+
+        def commit(left: Sequence[Callback], accepted: Sequence[EndedAttempt]) -> None:
+            self._commit_end(jobs, report, left, accepted)
+
+        if self.statuses.direct.begin(report.callbacks, commit) is None:
+            self._commit_end(jobs, report, report.callbacks)
+
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
-        if not jobs:
-            return
-        report = self.statuses.reports.report(reached)
+        if jobs:
+            report = self.statuses.reports.report(reached)
+            self._commit_end(jobs, report, report.callbacks)
+
+    def _commit_end(
+        self,
+        jobs: Sequence[Job],
+        report: StatusRows,
+        new_callbacks: Sequence[Callback],
+        accepted: Sequence[EndedAttempt] = (),
+    ) -> None:
+        """Remove jobs from the queue.
+
+        new_callbacks: callbacks of `report` that get rows
+        accepted: those that the webhook has accepted already
+        """
         finished = [job.id for job in jobs]
         committed = self.context.journal.put(
             Change(
@@ -250,7 +275,8 @@ class Transmitter:
                 failures=self.failures.ended(finished),
                 statuses=report.statuses,
                 failed_messages=report.failures,
-                new_callbacks=report.callbacks,
+                new_callbacks=new_callbacks,
+                ended_callbacks=accepted,
             )
         )
         self.context.count.remove(len(finished))

@@ -116,6 +116,7 @@ class Shard:
             raise
         finally:
             EPOCH.labels(self.context.shard).set(0)
+            self.webhook.direct.close()
             await self.peers.contacts.close()
             await self.accepting.requests.close()
             await self.accepting.checks.close()

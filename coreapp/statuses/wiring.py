@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from coreapp.context import ShardContext
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import StatusTracker
+from coreapp.webhook.direct_posts import DirectPosts
 from coreapp.webhook.wiring import Webhook
 from tidings.storage.business import messages
 from tidings.storage.business.jobs import Job
@@ -18,6 +19,7 @@ from tidings.wire import ids
 class Statuses:
     tracker: StatusTracker
     reports: StatusReports
+    direct: DirectPosts  # posts statuses before they are committed
 
 
 async def wire_statuses(context: ShardContext, webhook: Webhook, left: Sequence[Job]) -> Statuses:
@@ -30,4 +32,4 @@ async def wire_statuses(context: ShardContext, webhook: Webhook, left: Sequence[
     tracker.hold(message_ids)
     async with context.database.reading() as connection:
         tracker.load(await messages.list_progress(connection, context.account, list(dict.fromkeys(message_ids))))
-    return Statuses(tracker=tracker, reports=StatusReports(context, tracker, webhook))
+    return Statuses(tracker=tracker, reports=StatusReports(context, tracker, webhook), direct=webhook.direct)

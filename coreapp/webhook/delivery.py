@@ -18,6 +18,7 @@ from coreapp.quarantine import Quarantine
 from coreapp.webhook import batch_splits, retry
 from coreapp.webhook.batch_splits import BatchSplits
 from coreapp.webhook.batches import Room
+from coreapp.webhook.direct_posts import DirectPosts
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rehearsal import WebhookRehearsal
@@ -66,6 +67,7 @@ class Deliveries:
     slots: Slots | None = None
     quarantine: Quarantine | None = None  # None for one that holds nothing
     is_cloud: bool = False  # whether it delivers the callbacks in the format of the Cloud API, or those of v1
+    direct: DirectPosts | None = None  # posts of callbacks without rows; None for none
     rehearsal: WebhookRehearsal | None = None  # failures that tests request; None outside test mode
     keeps_attempts: bool = False  # whether each attempt is written, with its response
 
@@ -308,6 +310,8 @@ class Deliveries:
 
     def _fail(self, failed: Sequence[Callback], dead: Sequence[Callback], tried: Sequence[Attempt] = ()) -> None:
         """Write failed callbacks, which return to the queue, and dead letters, which leave it."""
+        if self.direct is not None:
+            self.direct.write((*failed, *dead))
         changed = tuple(callback for callback in failed if not callback.volatile)
         buried = tuple(callback for callback in dead if not callback.volatile)
         if changed or buried:
@@ -326,14 +330,15 @@ class Deliveries:
     def _finish(self, batch: Sequence[Callback], now: float, status: int, took: float, response: bytes) -> None:
         """End accepted callbacks. Parameters as of `_settle`."""
         crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-        kept = [callback for callback in batch if not callback.volatile]
-        if kept:
-            seqs = tuple([callback.seq for callback in kept])
-            ended: Sequence[EndedAttempt] = ()
-            if self.keeps_attempts:
-                at = int(now * 1000)
-                ended = [EndedAttempt(one, one.attempt + 1, at, int(took), status, response) for one in kept]
-            self.journal.put(Change(kept[0].account, finished_callbacks=seqs, ended_callbacks=ended))
+        at = int(now * 1000)
+        ended: Sequence[EndedAttempt] = [
+            EndedAttempt(one, one.attempt + 1, at, int(took), status, response) for one in batch if not one.volatile
+        ]
+        if self.direct is not None:
+            ended = self.direct.accepted(ended)
+        if ended:
+            seqs = tuple([attempt.callback.seq for attempt in ended])
+            self.journal.put(Change(batch[0].account, finished_callbacks=seqs, ended_callbacks=ended))
         for callback in batch:
             self.queue.done(callback)
         self._splits.accepts = True

@@ -181,6 +181,8 @@ class CallbackQueue:
         # Rows above this `seq` are not in memory, except those brought back.
         self._highest = 0
         self._revived: set[int] = set()
+        # Those in memory whose rows are not on disk yet.
+        self._unwritten: set[int] = set()
         # By subject whose first callback is held: number of its callbacks in memory.
         self._held: dict[str, int] = {}
         self._held_count = 0
@@ -236,7 +238,9 @@ class CallbackQueue:
         counted as database-only, because they come after all that were.
         """
         for callback in callbacks:
-            if callback.volatile:
+            if callback.seq in self._unwritten:
+                self._written(callback)
+            elif callback.volatile:
                 if self._in_memory >= 2 * self.limit:
                     DROPPED.inc()
                 else:
@@ -249,6 +253,30 @@ class CallbackQueue:
             else:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
+
+    def keeps_up(self, waiting: int) -> bool:
+        """Return whether all callbacks are in memory, and at most `waiting` are due and not taken."""
+        return not self._in_database and self.ready <= waiting and self._in_memory < self.limit
+
+    def offer_unwritten(self, callbacks: Sequence[Callback]) -> None:
+        """Add new callbacks that have no rows. Each is accepted (`accepted_unwritten`), or offered when it is on
+        disk.
+        """
+        for callback in callbacks:
+            self._unwritten.add(callback.seq)
+            self._admit(callback)
+
+    def accepted_unwritten(self, callback: Callback) -> None:
+        """Record that a callback without a row was accepted. `done` follows."""
+        self._unwritten.discard(callback.seq)
+
+    def _written(self, callback: Callback) -> None:
+        self._unwritten.discard(callback.seq)
+        if self._in_database:
+            if callback.seq > self._highest:
+                self._revived.add(callback.seq)
+        else:
+            self._highest = max(self._highest, callback.seq)
 
     async def add_revived(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
         """Add the dead letters of any age that `revive()` makes pending again. Returns their number."""
@@ -473,6 +501,9 @@ class CallbackQueue:
             page = await self.load(self._highest, room)
             for callback in page:
                 self._highest = callback.seq
+                if callback.seq in self._unwritten:
+                    # Its commit has just ended, and it was not counted.
+                    continue
                 if callback.seq in self._revived:
                     # It is in memory already, and was not counted.
                     self._revived.discard(callback.seq)

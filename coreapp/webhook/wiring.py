@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from coreapp.context import ShardContext
 from coreapp.webhook.dead_letters import DeadLetters
 from coreapp.webhook.delivery import Deliveries
+from coreapp.webhook.direct_posts import DirectPosts
 from coreapp.webhook.limit_events import LimitEvents
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.purge import CallbackPurge
@@ -28,6 +29,7 @@ class Webhook:
 
     delay: StatusDelay  # decides when a status is posted
     queue: CallbackQueue
+    direct: DirectPosts  # posts statuses before they are committed
     admission: CallbackAdmission  # decides whether a status is posted
     deliveries: Deliveries  # service that posts the callbacks in the format of v1
     cloud_deliveries: Deliveries  # service that posts those in the format of the Cloud API
@@ -85,6 +87,8 @@ def wire_webhook(context: ShardContext) -> Webhook:
     admission = CallbackAdmission(
         target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_without_webhook
     )
+    direct = DirectPosts(context.journal, queue, target, quarantine=context.quarantine, clock=context.clock)
+    context.journal.before_statuses(direct.end_before)
     deliveries = Deliveries(
         queue,
         context.journal,
@@ -94,6 +98,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         slots=context.shared.posts,
         quarantine=context.quarantine,
         keeps_attempts=settings.keeps_history,
+        direct=direct,
         rehearsal=WebhookRehearsal(settings.data_dir) if settings.testing else None,
     )
     cloud_deliveries = Deliveries(
@@ -105,6 +110,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         slots=context.shared.cloud_posts,
         quarantine=context.quarantine,
         keeps_attempts=settings.keeps_history,
+        direct=direct,
         is_cloud=True,
     )
     config.on_change(admission.settings_changed)
@@ -113,6 +119,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
     return Webhook(
         delay=delay,
         queue=queue,
+        direct=direct,
         admission=admission,
         deliveries=deliveries,
         cloud_deliveries=cloud_deliveries,

@@ -15,6 +15,7 @@ from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler, LinkKeys
 from coreapp.shard.node import ShardNode
 from coreapp.shard.shard import Shard
+from harness import polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import ScriptedNetwork
@@ -27,7 +28,7 @@ from tidings.egress.settings import OutgoingSettings
 from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.secrets import operator_key
 from tidings.secrets.process_secrets import CoreappSecrets, SecretKeys
-from tidings.storage.business import application_settings, nodes, shards
+from tidings.storage.business import application_settings, jobs, nodes, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -191,6 +192,15 @@ class World:
         if running.task.done():
             running.task.result()
         assert owned.done(), "it never became the owner"
+
+    async def until_jobs(self, count: int) -> None:
+        """Wait until `count` jobs are on disk. A status can be posted before its job is deleted."""
+
+        async def are_there() -> bool:
+            async with self.database.reading() as connection:
+                return await jobs.count(connection) == count
+
+        await polling.until(are_there, pause=0.01)
 
     async def connected(self, running: Running) -> None:
         await self.network.signals.until(lambda: self.network.live is not None)

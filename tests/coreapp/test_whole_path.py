@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.coreapp.conftest import World
-from tidings.storage.business import jobs
 from tidings.wire import core
 from tidings.wire import device as frames
 
@@ -23,8 +22,7 @@ async def test_a_recipient_decrypts_a_message_and_its_three_statuses_are_posted(
     assert world.sink.labels() == [(response.id, "sent"), (response.id, "delivered"), (response.id, "read")]
     (send,) = world.network.sends
     assert phone.read(send.kind, send.body) == {"type": "text", "text": {"body": "first"}}
-    async with world.database.reading() as connection:
-        assert await jobs.count(connection) == 0
+    await world.until_jobs(0)
 
 
 async def test_a_reply_is_posted_and_the_next_message_needs_no_pre_key(world: World) -> None:

@@ -14,7 +14,6 @@ import pytest
 import sqlalchemy as sa
 
 from coreapp.accepting.purge import WHY
-from harness import polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene
 from tests.coreapp.conftest import Running, World
@@ -39,18 +38,8 @@ async def begin(world: World) -> tuple[Running, list[Phone]]:
     await running.client.check(NUMBER, OTHER)
     await running.client.send(NUMBER, "the first")
     await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    await until_jobs(world, 0)
+    await world.until_jobs(0)
     return running, phones
-
-
-async def until_jobs(world: World, count: int) -> None:
-    """Wait until `count` jobs are on disk."""
-
-    async def are_there() -> bool:
-        async with world.database.reading() as connection:
-            return await jobs.count(connection) == count
-
-    await polling.until(are_there, pause=0.01)
 
 
 async def purge(running: Running, ids: Sequence[str], *statuses: str) -> tuple[int, int]:
@@ -72,11 +61,11 @@ async def test_purged_messages_fail_unsent_and_later_messages_are_read(world: Wo
     new = (await running.client.send(OTHER, "purged")).id
     await running.client.send(NUMBER, "stays")
     await running.client.send(OTHER, "stays")
-    await until_jobs(world, 6)
+    await world.until_jobs(6)
     # Deletes only messages that still have the status that the operator saw.
     assert await purge(running, [*encrypted, new], NEW) == (1, 3)
     assert await purge(running, [*encrypted, new, "unknown"], ENCRYPTED, NEW) == (3, 2)
-    await until_jobs(world, 2)
+    await world.until_jobs(2)
     await world.network.listen()
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 7)
     for message in (*encrypted, new):
@@ -86,6 +75,7 @@ async def test_purged_messages_fail_unsent_and_later_messages_are_read(world: Wo
     assert {(error["code"], error["details"]) for status in failed for error in status["errors"]} == {WHY}
     assert texts(phone, world.network.sends) == ["the first", "stays"]
     assert texts(other, world.network.sends) == ["stays"]
+    await world.until_jobs(0)
     assert running.shard.context.count() == 0
     async with world.database.reading() as connection:
         audited = await callback_purges.list_after(connection, (0, -1), queue=callback_purges.JOBS)
@@ -120,7 +110,7 @@ async def test_a_purged_message_fails_after_a_kill_and_the_next_owner_does_not_s
     world.sink.respond = lambda post: 200
     await world.start(node="again")
     await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["failed"])
-    await until_jobs(world, 0)
+    await world.until_jobs(0)
 
 
 async def test_a_message_waiting_for_its_file_is_purged_and_later_ones_are_sent(world: World) -> None:
@@ -158,7 +148,7 @@ async def test_queued_group_messages_are_purged_and_sender_key_jobs_are_not(scen
     link.connected = False
     purged = await scene.sent(group, "purged")
     # The sender key for Ann is a job, too.
-    await until_jobs(scene.world, 2)
+    await scene.world.until_jobs(2)
     async with scene.world.database.reading() as connection:
         waiting = [job.id for job in await jobs.list_jobs(connection, 0)]
     assert await purge(scene.running, waiting) == (1, 1)

@@ -76,6 +76,7 @@ async def test_a_receipt_enters_at_most_46_files(world: World) -> None:
     response = await running.client.send(NUMBER)
     assert isinstance(response, core.Accepted)
     await world.sink.signals.until(lambda: world.sink.labels() == [(response.id, "sent")])
+    await world.until_jobs(0)
 
     with entered() as files:
         world.network.deliver(NUMBER, frames.DELIVERED, id="receipt", refs=[response.id])

@@ -73,6 +73,7 @@ async def test_a_job_records_its_failed_attempts_and_the_record_is_deleted_once_
     assert await rows(world.database) == 2
     world.network.policy = lambda send: None
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
+    await world.until_jobs(0)
     assert len(running.shard.sending.failures) == 0
     assert await rows(world.database) == 0
 
@@ -141,6 +142,7 @@ async def test_all_messages_waiting_for_an_unreadable_file_record_the_error(
     is_broken = False
     assert {job.last_error for job in found.values()} == {failures.FILE_UNREADABLE}
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
+    await world.until_jobs(0)
     assert await rows(world.database) == 0
     assert running.shard.media.preparation._listeners == {}
 
@@ -162,6 +164,7 @@ async def test_a_new_owner_continues_the_attempt_count_and_deletes_it_once_sent(
     assert (await until(world.database, lambda jobs: jobs[SLOW].attempts > before + 1))[SLOW].attempts > before + 1
     world.network.policy = lambda send: None
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
+    await world.until_jobs(0)
     assert await rows(world.database) == 0
 
 

@@ -208,8 +208,7 @@ async def test_messages_to_a_recipient_without_keys_fail_and_others_are_sent(wor
     assert world.sink.statuses_of(failed.id) == ["failed"]
     (post,) = [post for post in world.sink.posts if post.label == (failed.id, "failed")]
     assert post.body["statuses"][0]["errors"][0]["code"] == 1013
-    async with world.database.reading() as connection:
-        assert await jobs.count(connection) == 0
+    await world.until_jobs(0)
 
 
 async def test_a_refused_key_fetch_for_one_recipient_does_not_fail_the_others(world: World) -> None:

@@ -12,7 +12,6 @@ from harness.polling import until
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
 from tidings.client import held_back
-from tidings.storage.business import jobs
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"
@@ -84,8 +83,7 @@ async def test_a_refusal_is_reported_as_failed_with_its_code(world: World, reaso
     (status,) = world.sink.posts[0].body["statuses"]
     assert status["errors"][0]["code"] == code
     assert status["recipient_id"] == status["message"]["recipient_id"] == NUMBER
-    async with world.database.reading() as connection:
-        assert await jobs.count(connection) == 0
+    await world.until_jobs(0)
 
 
 async def test_a_message_to_a_blocking_recipient_is_reported_as_sent_if_configured(world: World) -> None:
@@ -106,8 +104,7 @@ async def test_a_message_to_a_blocking_recipient_is_reported_as_sent_if_configur
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
     assert sorted(world.sink.labels()) == sorted((message_id, "sent") for message_id in ids)
     assert blocked == ids[:1]
-    async with world.database.reading() as connection:
-        assert await jobs.count(connection) == 0
+    await world.until_jobs(0)
 
 
 async def test_messages_refused_as_overloaded_are_resent_in_order(world: World) -> None:
@@ -189,8 +186,7 @@ async def test_messages_to_a_full_mailbox_are_sent_later_in_order_and_delay_no_o
     sent = [(await running.client.send(other, str(n))).id for n in range(20)]
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 20)
     assert taken == sent, "far more than the window hold nobody up"
-    async with world.database.reading() as connection:
-        assert await jobs.count(connection) == 20
+    await world.until_jobs(20)
     full = False
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 40)
     assert taken == sent + waiting

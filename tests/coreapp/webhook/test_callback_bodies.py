@@ -11,6 +11,7 @@ from coreapp.callback_bodies import UNREADABLE, BodySealer
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
+from tests.coreapp.webhook.test_history import until
 from tidings import e2ee
 from tidings.storage.business import callback_history, callbacks
 from tidings.storage.business.callback_history import EndedAttempt, EndedCallback, SealedPart, StoredCallback
@@ -47,6 +48,7 @@ async def test_queued_callbacks_are_sealed_and_posted_by_the_next_owner(world: W
     running = await running_with(world, 1)
     message = (await running.client.send(NUMBERS[0])).id
     await world.sink.signals.until(lambda: len(world.sink.posts) >= 1)
+    await until(world, "failing", 1)
     bodies = await stored(world)
     assert bodies
     assert not any(message.encode() in body or body.startswith(b"{") for body in bodies.values())

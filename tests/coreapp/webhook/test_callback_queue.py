@@ -51,6 +51,10 @@ OPERATIONS = st.lists(
         st.tuples(st.just("hold"), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 30)),
         # On disk now, and offered with the next offer, as between a commit and its effects.
         st.tuples(st.just("commit"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
+        # Posted before they are on disk.
+        st.tuples(st.just("post"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
+        # Those that were not accepted are on disk now, and offered with the next offer.
+        st.tuples(st.just("write")),
         st.tuples(st.just("take"), st.integers(1, 4)),
         st.tuples(st.just("done"), st.integers(0, 5)),
         st.tuples(st.just("serve"), st.integers(1, 8)),
@@ -83,6 +87,20 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
     held: list[Callback] = []
     revived: set[int] = set()
     committed: list[Callback] = []
+    unwritten: dict[int, Callback] = {}
+
+    def write() -> None:
+        table.rows.update(unwritten)
+        committed.extend(unwritten.values())
+        unwritten.clear()
+
+    def end(callback: Callback) -> None:
+        """End a callback that was accepted."""
+        if unwritten.pop(callback.seq, None) is not None:
+            queue.accepted_unwritten(callback)
+        else:
+            del table.rows[callback.seq]
+        queue.done(callback)
 
     async def take() -> bool:
         task = asyncio.create_task(queue.take())
@@ -92,11 +110,12 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
             await asyncio.gather(task, return_exceptions=True)
             return False
         callback = task.result()
-        assert callback.seq in table.rows, "it was done or buried before"
+        waiting = [*table.rows.values(), *unwritten.values()]
+        assert callback.seq in [r.seq for r in waiting], "it was done or buried before"
         assert callback.seq not in [other.seq for other in held], "it is being delivered already"
         assert callback.subject not in [other.subject for other in held], "two of one subject at a time"
         assert callback.due_at <= clock.now() * 1000, "not due yet"
-        earlier = [r.seq for r in table.rows.values() if r.subject == callback.subject and r.seq < callback.seq]
+        earlier = [r.seq for r in waiting if r.subject == callback.subject and r.seq < callback.seq]
         assert not set(earlier) - revived, "an earlier one of its subject waits"
         held.append(callback)
         return True
@@ -119,20 +138,27 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                     table.rows[seq] = committed[-1]
                 queue.offer(committed)
                 committed = []
+            case ("post", subjects):
+                # The journal holds back those with rows whose commit has not ended.
+                names = [f"s{subject}" for subject in subjects]  # type: ignore[attr-defined]
+                if queue.keeps_up(2) and not {callback.subject for callback in committed} & set(names):
+                    for name in names:
+                        seq += 1
+                        unwritten[seq] = row(seq, name)
+                        queue.offer_unwritten([unwritten[seq]])
+            case ("write",):
+                write()
             case ("take", count):
                 for _ in range(int(str(count))):
                     await take()
             case ("serve", count):
                 for _ in range(int(str(count))):
                     if await take():
-                        callback = held.pop()
-                        del table.rows[callback.seq]
-                        queue.done(callback)
+                        end(held.pop())
             case ("done", index) if held:
-                callback = held.pop(int(str(index)) % len(held))
-                del table.rows[callback.seq]
-                queue.done(callback)
+                end(held.pop(int(str(index)) % len(held)))
             case ("retry", index, delay) if held:
+                write()
                 callback = held.pop(int(str(index)) % len(held))
                 callback.due_at = int((clock.now() + int(str(delay))) * 1000)
                 callback.attempt += 1
@@ -140,6 +166,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 table.rows[callback.seq].attempt = callback.attempt
                 queue.retry(callback)
             case ("mark_dead", index) if held:
+                write()
                 callback = held.pop(int(str(index)) % len(held))
                 table.dead[callback.seq] = table.rows.pop(callback.seq)
                 queue.done(callback)
@@ -170,10 +197,12 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
                 held.clear()
                 revived.clear()
                 committed.clear()
+                unwritten.clear()
                 queue = CallbackQueue(limit, clock, table.load)
                 await queue.start(len(table.rows))
         await turns(3)
         assert 0 <= queue.held <= len(queue)
+    write()
     queue.offer(committed)
     # Every remaining callback is handed out in the end.
     for _ in range(2 * len(table.rows) + 2):

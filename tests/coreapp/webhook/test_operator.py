@@ -105,6 +105,7 @@ async def test_a_purge_deletes_queued_and_dead_callbacks_but_none_being_posted(w
     world.sink.respond = hang
     posted = (await running.client.send(NUMBERS[2])).id
     await world.sink.signals.until(lambda: world.sink.in_flight == 1)
+    await until(world, PENDING, 1)
     rows = await waiting(world)
     assert {row.subject: row.status for row in rows} == {given_up: DEAD, failed: FAILING, posted: PENDING}
     seqs = [row.seq for row in rows]

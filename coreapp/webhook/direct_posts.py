@@ -1,0 +1,192 @@
+"""Direct posts: statuses that are posted before their change is committed.
+
+A status that the webhook accepts at once needs no row in the table of callbacks: its change is committed with the post
+in the history. Callbacks that are not accepted within `SECONDS` get rows in that commit, as all others do.
+
+Until the commit, a status can be derived again: its job or its delivery is still there. If the process is killed
+before, the next owner of the shard posts the same status with the same event id a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from prometheus_client import Counter
+
+from coreapp.journal import Journal
+from coreapp.quarantine import Quarantine
+from coreapp.webhook.events import cloud_subject
+from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.target import CurrentTargets
+from tidings.aio.clock import Clock
+from tidings.storage.business.callback_history import EndedAttempt
+from tidings.storage.business.callbacks import Callback
+
+DIRECT = Counter(
+    "tidings_callbacks_direct_total",
+    "Statuses posted before their commit: accepted without a row, or written as a row",
+    ["result"],
+)
+_ACCEPTED, _WRITTEN = DIRECT.labels("accepted"), DIRECT.labels("written")
+
+SECONDS = 0.05  # seconds for which a commit waits for its posts
+PAUSE_SECONDS = 1.0  # seconds without direct posts after a batch of which none was accepted in time
+MAX_READY = 500  # due callbacks that no worker has taken; with more, rows are written at once
+
+# Commits a batch. Called once with the callbacks that need rows, in the order of their `seq`, and the accepted ones.
+Commit = Callable[[Sequence[Callback], Sequence[EndedAttempt]], None]
+
+
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
+class DirectBatch:
+    """Callbacks of one change, which are posted before it is committed."""
+
+    commit: Commit
+    unwritten: dict[int, Callback]  # those without a row that are not accepted, by `seq`
+    timer: asyncio.TimerHandle | None = None  # ends the batch; set when it begins
+    accepted: list[EndedAttempt] = dataclasses.field(default_factory=list)
+    was_late: bool = False  # whether its time was over while the process was suspended, and began again
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class DirectPosts:
+    """Direct posts of one shard."""
+
+    journal: Journal
+    queue: CallbackQueue
+    targets: CurrentTargets
+    _: dataclasses.KW_ONLY
+    quarantine: Quarantine
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        # Batches that are not committed yet, in their order.
+        self._batches: dict[DirectBatch, None] = {}
+        # Batches of the unwritten callbacks; by subject, the latest one.
+        self._by_seq: dict[int, DirectBatch] = {}
+        self._by_subject: dict[str, DirectBatch] = {}
+        self._paused_until = 0.0  # loop time
+        self._is_committing = False
+        self._is_closed = False
+
+    def begin(self, callbacks: Sequence[Callback], commit: Commit) -> DirectBatch | None:
+        """Post new callbacks, and call `commit` afterwards. Returns None if they cannot be posted directly; their rows
+        are then to be written as usual.
+
+        callbacks: statuses that are derived again, with the same event ids, until `commit` has committed them
+        """
+        loop = asyncio.get_running_loop()
+        if self._is_closed or loop.time() < self._paused_until or not self._admits(callbacks):
+            return None
+        self.journal.number(callbacks)
+        unwritten = {callback.seq: callback for callback in callbacks}
+        batch = DirectBatch(commit, unwritten)
+        batch.timer = loop.call_later(SECONDS, self._expire, batch)
+        self._batches[batch] = None
+        for callback in callbacks:
+            self._by_seq[callback.seq] = self._by_subject[callback.subject] = batch
+        self.queue.offer_unwritten(callbacks)
+        return batch
+
+    def accepted(self, attempts: Sequence[EndedAttempt]) -> Sequence[EndedAttempt]:
+        """Record that the webhook has accepted callbacks. Returns those that have rows, or will have them."""
+        if not self._by_seq:
+            return attempts
+        written: list[EndedAttempt] = []
+        for attempt in attempts:
+            batch = self._by_seq.get(attempt.callback.seq)
+            if batch is None:
+                written.append(attempt)
+                continue
+            _ACCEPTED.inc()
+            del batch.unwritten[attempt.callback.seq]
+            self._forget(attempt.callback, batch)
+            self.queue.accepted_unwritten(attempt.callback)
+            batch.accepted.append(attempt)
+            if not batch.unwritten:
+                self.end(batch)
+        return written
+
+    def write(self, callbacks: Iterable[Callback]) -> None:
+        """End the batches of those callbacks that are unwritten, so that they get rows now."""
+        if self._by_seq:
+            for callback in callbacks:
+                if (batch := self._by_seq.get(callback.seq)) is not None:
+                    self.end(batch)
+
+    def end_before(self, message_ids: Collection[str]) -> None:
+        """End the batches with unwritten statuses of these messages, because a change is about to be queued that has
+        later ones.
+        """
+        if self._by_subject and not self._is_committing:
+            for message_id in message_ids:
+                for subject in (message_id, cloud_subject(message_id)):
+                    if (batch := self._by_subject.get(subject)) is not None:
+                        self.end(batch)
+
+    def end(self, batch: DirectBatch) -> None:
+        """Commit a batch now, with rows for its unwritten callbacks, after the earlier ones. A batch that has ended
+        stays as it is.
+        """
+        if batch not in self._batches:
+            return
+        if batch.unwritten:
+            # An earlier batch may have an earlier status of the same message.
+            for earlier in list(itertools.takewhile(lambda other: other is not batch, self._batches)):
+                self.end(earlier)
+        del self._batches[batch]
+        if batch.timer is not None:
+            batch.timer.cancel()
+        left = list(batch.unwritten.values())
+        batch.unwritten.clear()
+        for callback in left:
+            self._forget(callback, batch)
+        _WRITTEN.inc(len(left))
+        self._is_committing = True
+        try:
+            batch.commit(left, batch.accepted)
+        except Exception as error:
+            self.journal.fail(error)
+        finally:
+            self._is_committing = False
+
+    def close(self) -> None:
+        """End all batches, and begin no more."""
+        self._is_closed = True
+        for batch in list(self._batches):
+            self.end(batch)
+
+    def _forget(self, callback: Callback, batch: DirectBatch) -> None:
+        del self._by_seq[callback.seq]
+        if self._by_subject.get(callback.subject) is batch:
+            del self._by_subject[callback.subject]
+
+    def _expire(self, batch: DirectBatch) -> None:
+        loop = asyncio.get_running_loop()
+        is_late = batch.timer is not None and loop.time() - batch.timer.when() > SECONDS
+        if is_late and not batch.was_late:
+            batch.was_late = True
+            batch.timer = loop.call_later(SECONDS, self._expire, batch)
+            return
+        if not batch.accepted:
+            self._paused_until = loop.time() + PAUSE_SECONDS
+        self.end(batch)
+
+    def _admits(self, callbacks: Sequence[Callback]) -> bool:
+        """Return whether all of these callbacks can be posted now, each after the earlier ones of its subject."""
+        if not callbacks or self.quarantine.has_suspects or not self.queue.keeps_up(MAX_READY):
+            return False
+        now = self.clock.now_ms()
+        v1, cloud = self.targets.v1().is_set, self.targets.cloud().is_set
+        return all(
+            (cloud if callback.is_cloud else v1)
+            and callback.due_at <= now
+            and callback.event
+            and not callback.volatile
+            and not callback.users
+            and not self.journal.is_about_to_report(callback.subject)
+            for callback in callbacks
+        )

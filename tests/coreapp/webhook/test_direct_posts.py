@@ -1,0 +1,299 @@
+"""Direct posts: statuses that the webhook accepts before their change is committed, and those that get rows after
+all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from coreapp.webhook import direct_posts
+from tests.coreapp.conftest import Running, World
+from tests.coreapp.phones import Phone
+from tests.coreapp.sink import Post
+from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
+from tests.coreapp.webhook.test_history import entries, until
+from tests.manual_clock import ManualClock
+from tidings.storage.business import callbacks, messages
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.messages import Status
+from tidings.wire import device as frames
+
+NUMBER = NUMBERS[0]
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
+NEVER = 3600.0  # seconds, longer than any test
+
+
+class Rows:
+    """Events of the callbacks that were inserted, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.written: list[str] = []
+        enqueue = callbacks.enqueue
+
+        async def note(connection: object, new: Sequence[Callback], sealed: Sequence[bytes]) -> None:
+            self.written += [callback.event for callback in new]
+            await enqueue(connection, new, sealed)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(callbacks, "enqueue", note)
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+    return Rows(monkeypatch)
+
+
+class Held:
+    """Webhook that responds to posts with this status only when the test says so, and to the others at once."""
+
+    def __init__(self, world: World, *statuses: str, then: int = 200) -> None:
+        self.statuses = statuses
+        self.then = then
+        self.opened = asyncio.Event()
+        world.sink.respond = self.respond
+
+    async def _later(self) -> int:
+        await self.opened.wait()
+        return self.then
+
+    def respond(self, post: Post) -> object:
+        return self._later() if not self.opened.is_set() and post.label[1] in self.statuses else 200
+
+
+def event(message_id: str, status: Status) -> str:
+    return callbacks.status_event(message_id, NUMBER, int(status))
+
+
+async def with_session(world: World) -> tuple[Running, Phone]:
+    """Start a Coreapp, and return it with a phone that has read a message of it."""
+    (phone,) = world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    await running.client.send(NUMBER)
+    await world.network.signals.until(lambda: len(world.network.sends) == 1)
+    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    await until(world, "done", 1)
+    world.sink.posts.clear()
+    return running, phone
+
+
+async def posted(world: World, count: int) -> None:
+    await world.sink.signals.until(lambda: len(world.sink.posts) >= count)
+
+
+async def status_of(world: World, running: Running, message_id: str) -> Status:
+    async with world.database.reading() as connection:
+        (found,) = await messages.list_progress(connection, running.shard.context.account, [message_id])
+    return Status(found.status)
+
+
+async def test_statuses_that_are_accepted_at_once_have_no_rows(world: World, rows: Rows) -> None:
+    running = await running_with(world, 1)
+    world.network.receipts = ("delivered", "read")
+    message = (await running.client.send(NUMBER)).id
+    found = await until(world, "done", 3)
+    assert world.sink.statuses_of(message) == ["sent", "delivered", "read"]
+    assert [row.event_id for row in found] == [post.event_id for post in world.sink.posts]
+    assert rows.written == []
+    assert await status_of(world, running, message) is Status.READ
+    await world.until_jobs(0)
+    assert len(running.shard.webhook.queue) == 0
+
+
+async def test_a_status_that_is_not_accepted_in_time_gets_a_row(world: World, rows: Rows) -> None:
+    running = await running_with(world, 1)
+    webhook = Held(world, "sent")
+    message = (await running.client.send(NUMBER)).id
+    await until(world, "pending", 1)
+    await world.until_jobs(0)
+    assert rows.written == [event(message, Status.SENT)]
+    assert not world.sink.taken()
+    webhook.opened.set()
+    await until(world, "done", 1)
+    assert await entries(world, "pending") == []
+    assert world.sink.statuses_of(message) == ["sent"]
+
+
+async def test_after_a_post_that_was_not_accepted_in_time_rows_are_written_at_once_for_a_second(
+    world: World, rows: Rows
+) -> None:
+    running = await running_with(world, 1)
+    webhook = Held(world, "sent")
+    first = (await running.client.send(NUMBER)).id
+    await until(world, "pending", 1)
+    webhook.opened.set()
+    await until(world, "done", 1)
+    second = (await running.client.send(NUMBER)).id
+    await until(world, "done", 2)
+    assert rows.written == [event(first, Status.SENT), event(second, Status.SENT)]
+
+
+async def test_a_refused_status_gets_a_row_and_is_retried(world: World, rows: Rows) -> None:
+    running = await running_with(world, 1)
+    world.sink.respond = lambda post: 200 if len(world.sink.posts) > 3 else 500
+    message = (await running.client.send(NUMBER)).id
+    (found,) = await until(world, "done", 1)
+    assert found.attempt == 4
+    assert rows.written == [event(message, Status.SENT)]
+    assert world.sink.statuses_of(message) == ["sent"]
+    assert len({post.event_id for post in world.sink.posts}) == 1
+
+
+@pytest.mark.parametrize("step", ["sent", "delivered"])
+async def test_a_status_that_was_accepted_but_not_committed_is_posted_again_with_its_event_id(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    running = await running_with(world, 1)
+    committed = asyncio.Event()
+    committer = running.node.process.committer
+    commit = committer._commit
+
+    async def hang(batches: object) -> None:
+        """Commit nothing from the first status on."""
+        if step in [label[1] for label in world.sink.labels()]:
+            await committed.wait()
+        await commit(batches)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(committer, "_commit", hang)
+    message = (await running.client.send(NUMBER)).id
+    if step == "delivered":
+        await world.until_jobs(0)
+        world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await world.sink.signals.until(lambda: step in [label[1] for label in world.sink.labels()])
+    (before,) = [post.event_id for post in world.sink.posts if post.label == (message, step)]
+    killed = asyncio.create_task(running.killed())
+    committed.set()
+    await killed
+    assert "d1" not in world.network.acknowledged
+
+    again = await world.start(node="second")
+    await world.connected(again)
+    if step == "delivered":
+        world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await world.sink.signals.until(lambda: [label[1] for label in world.sink.labels()].count(step) == 2)
+    assert [post.event_id for post in world.sink.posts if post.label == (message, step)] == [before, before]
+
+
+async def test_a_message_does_not_wait_for_the_posts_of_earlier_receipts(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    running, phone = await with_session(world)
+    message = (await running.client.send(NUMBER)).id
+    await world.until_jobs(0)
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    webhook = Held(world, "delivered")
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await world.sink.signals.until(lambda: (message, "delivered") in [post.label for post in world.sink.posts])
+    assert rows.written == []
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="in-1", body=body)
+    await world.network.signals.until(lambda: world.network.acknowledged == ["d1", "in-1"])
+    assert rows.written[0] == event(message, Status.DELIVERED)
+    webhook.opened.set()
+    await until(world, "done", 4)
+    assert world.sink.statuses_of(message) == ["sent", "delivered"]
+
+
+async def test_an_unwritten_status_is_committed_before_a_later_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    running, phone = await with_session(world)
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    Held(world, "sent")
+    message = (await running.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: (message, "sent") in [post.label for post in world.sink.posts])
+    assert rows.written == []
+    # The receipt is in one batch with a message, whose commit waits for no post.
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="in-1", body=body)
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await world.network.signals.until(lambda: set(world.network.acknowledged) == {"d1", "in-1"})
+    statuses = [event(message, Status.SENT), event(message, Status.DELIVERED)]
+    assert [written for written in rows.written if written in statuses] == statuses
+    await running.killed()
+
+    world.sink.respond = lambda post: 200
+    again = await world.start(node="second")
+    await world.connected(again)
+    await until(world, "done", 4)
+    assert world.sink.statuses_of(message) == ["sent", "delivered"]
+
+
+async def test_a_status_whose_earlier_one_is_being_committed_is_posted_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await running_with(world, 1)
+    direct, committer = running.shard.webhook.direct, running.node.process.committer
+    message = (await running.client.send(NUMBER)).id
+    await until(world, "done", 1)
+    direct._paused_until = float("inf")
+    hanging, released = asyncio.Event(), asyncio.Event()
+    commit = committer._commit
+
+    async def hang(batches: object) -> None:
+        hanging.set()
+        await released.wait()
+        await commit(batches)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(committer, "_commit", hang)
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await asyncio.wait_for(hanging.wait(), 60)
+    direct._paused_until = 0.0
+    (made,) = running.shard.receiving.statuses.reports.report([(message, Status.READ, None, None)]).callbacks
+    assert direct.begin([made], lambda left, accepted: None) is None
+    released.set()
+    await until(world, "done", 2)
+    assert world.sink.statuses_of(message) == ["sent", "delivered"]
+
+
+async def test_a_batch_that_expired_while_the_process_was_suspended_has_the_time_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    running = await running_with(world, 1)
+    loop = asyncio.get_running_loop()
+    webhook = Held(world, "sent")
+    message = (await running.client.send(NUMBER)).id
+    await posted(world, 1)
+    (batch,) = running.shard.webhook.direct._batches
+    assert batch.timer is not None
+    batch.timer.cancel()
+    batch.timer = loop.call_at(loop.time() - 1.0, lambda: None)
+    running.shard.webhook.direct._expire(batch)
+    assert batch in running.shard.webhook.direct._batches
+    webhook.opened.set()
+    await until(world, "done", 1)
+    assert world.sink.statuses_of(message) == ["sent"]
+    assert rows.written == []
+
+
+async def test_a_closed_shard_leaves_rows_for_what_was_not_accepted(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    running = await running_with(world, 1)
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    Held(world, "sent")
+    message = (await running.client.send(NUMBER)).id
+    await posted(world, 1)
+    assert rows.written == []
+    await running.stopped()
+    assert rows.written == [event(message, Status.SENT)]
+    (left,) = await entries(world, "pending")
+    assert left.message_id == message
+    await world.until_jobs(0)
+
+
+async def test_held_statuses_get_rows(world: World, rows: Rows) -> None:
+    """The client may not have received the id of the message yet."""
+    clock = ManualClock(1_700_000_000.0)
+    running = await running_with(world, 1, clock=clock, status_delay=1.0)
+    message = (await running.client.send(NUMBER)).id
+    await until(world, "pending", 1)
+    assert rows.written == [event(message, Status.SENT)]
+    clock.advance(2.0)
+    running.shard.webhook.queue.release_due()
+    await until(world, "done", 1)
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await until(world, "done", 2)
+    assert rows.written == [event(message, Status.SENT)]
