@@ -394,14 +394,13 @@ class Inbox:
             except Exception as error:
                 queued.set_exception(error)
 
-        # Messages do not wait for the webhook.
         if all(delivery.kind in inspection.STATUSES for delivery in self._batcher.waiting()):
-            self._posted = self.statuses.direct.begin(change.new_callbacks, commit)
-        if self._posted is None:
-            await self.context.journal.put(change)
+            self._posted = self.statuses.direct.post(change.new_callbacks, commit)
         else:
-            await (await queued)
-            self._posted = None
+            # Messages do not wait for the webhook.
+            commit(change.new_callbacks, ())
+        await (await queued)
+        self._posted = None
 
     async def _commit(self, change: Change, effects: BatchEffects, control_messages: Sequence[ControlMessage]) -> None:
         """Commit a change, and start what was waiting for it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -243,24 +244,19 @@ class Transmitter:
     def _post_and_end(self, jobs: Sequence[Job]) -> None:
         """End jobs that the network has stored, after their statuses were posted if these can be posted directly."""
         report = self.statuses.reports.report([(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
-
-        def commit(left: Sequence[Callback], accepted: Sequence[EndedAttempt]) -> None:
-            self._commit_end(jobs, report, left, accepted)
-
-        if self.statuses.direct.begin(report.callbacks, commit) is None:
-            self._commit_end(jobs, report, report.callbacks)
+        self.statuses.direct.post(report.callbacks, functools.partial(self._commit_end, jobs, report))
 
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
         if jobs:
             report = self.statuses.reports.report(reached)
-            self._commit_end(jobs, report, report.callbacks)
+            self._commit_end(jobs, report, report.callbacks, ())
 
     def _commit_end(
         self,
         jobs: Sequence[Job],
         report: StatusRows,
         new_callbacks: Sequence[Callback],
-        accepted: Sequence[EndedAttempt] = (),
+        accepted: Sequence[EndedAttempt],
     ) -> None:
         """Remove jobs from the queue.
 

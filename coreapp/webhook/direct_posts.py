@@ -36,7 +36,7 @@ SECONDS = 0.05  # seconds for which a commit waits for its posts
 PAUSE_SECONDS = 1.0  # seconds without direct posts after a batch of which none was accepted in time
 MAX_READY = 500  # due callbacks that no worker has taken; with more, rows are written at once
 
-# Commits a batch. Called once with the callbacks that need rows, in the order of their `seq`, and the accepted ones.
+# Commits a change. Called once with the callbacks that need rows, in the order of their `seq`, and the accepted ones.
 Commit = Callable[[Sequence[Callback], Sequence[EndedAttempt]], None]
 
 
@@ -46,9 +46,9 @@ class DirectBatch:
 
     commit: Commit
     unwritten: dict[int, Callback]  # those without a row that are not accepted, by `seq`
-    timer: asyncio.TimerHandle | None = None  # ends the batch; set when it begins
+    timer: asyncio.TimerHandle = dataclasses.field(init=False)  # ends the batch
     accepted: list[EndedAttempt] = dataclasses.field(default_factory=list)
-    was_late: bool = False  # whether its time was over while the process was suspended, and began again
+    was_late: bool = False  # whether it got its time again, because the process was suspended
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -72,18 +72,18 @@ class DirectPosts:
         self._is_committing = False
         self._is_closed = False
 
-    def begin(self, callbacks: Sequence[Callback], commit: Commit) -> DirectBatch | None:
-        """Post new callbacks, and call `commit` afterwards. Returns None if they cannot be posted directly; their rows
-        are then to be written as usual.
+    def post(self, callbacks: Sequence[Callback], commit: Commit) -> DirectBatch | None:
+        """Post new callbacks, and call `commit` afterwards. If they cannot be posted directly, all are committed with
+        rows at once, and None is returned.
 
         callbacks: statuses that are derived again, with the same event ids, until `commit` has committed them
         """
         loop = asyncio.get_running_loop()
         if self._is_closed or loop.time() < self._paused_until or not self._admits(callbacks):
+            commit(callbacks, ())
             return None
         self.journal.number(callbacks)
-        unwritten = {callback.seq: callback for callback in callbacks}
-        batch = DirectBatch(commit, unwritten)
+        batch = DirectBatch(commit, {callback.seq: callback for callback in callbacks})
         batch.timer = loop.call_later(SECONDS, self._expire, batch)
         self._batches[batch] = None
         for callback in callbacks:
@@ -138,8 +138,7 @@ class DirectPosts:
             for earlier in list(itertools.takewhile(lambda other: other is not batch, self._batches)):
                 self.end(earlier)
         del self._batches[batch]
-        if batch.timer is not None:
-            batch.timer.cancel()
+        batch.timer.cancel()
         left = list(batch.unwritten.values())
         batch.unwritten.clear()
         for callback in left:
@@ -154,7 +153,7 @@ class DirectPosts:
             self._is_committing = False
 
     def close(self) -> None:
-        """End all batches, and begin no more."""
+        """End all batches. Later callbacks are not posted directly."""
         self._is_closed = True
         for batch in list(self._batches):
             self.end(batch)
@@ -166,8 +165,7 @@ class DirectPosts:
 
     def _expire(self, batch: DirectBatch) -> None:
         loop = asyncio.get_running_loop()
-        is_late = batch.timer is not None and loop.time() - batch.timer.when() > SECONDS
-        if is_late and not batch.was_late:
+        if loop.time() - batch.timer.when() > SECONDS and not batch.was_late:
             batch.was_late = True
             batch.timer = loop.call_later(SECONDS, self._expire, batch)
             return
