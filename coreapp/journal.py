@@ -13,6 +13,7 @@ messages or callbacks.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import functools
 import itertools
@@ -191,7 +192,7 @@ class _Callbacks:
         # By account, whose data key seals the texts of its history. Empty to keep none.
         self._sealers = {change.account: change.history for change in changes if change.history is not None}
         self._attempts = [attempt for change in changes for attempt in change.attempts]
-        self._ended = [ended for change in changes for ended in change.ended_callbacks]
+        self._ended = [ended for change in changes for ended in change.ended_callbacks] if self._sealers else []
         self._new: list[_Sealable] = []
         self._finished: list[int] = []
         self._failed: dict[int, _Sealable] = {}
@@ -379,7 +380,7 @@ class Journal:
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
         self._before: list[Callable[[Collection[str]], None]] = []
         # Subjects of new callbacks that are not on disk yet, and their number.
-        self._reporting: dict[str, int] = {}
+        self._reporting: collections.Counter[str] = collections.Counter()
         # Completed with the error at the first failure.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._committer = self.committer or make_committer(self.database)
@@ -420,7 +421,7 @@ class Journal:
                 call(change.statuses)
         committed = self._committer.put(self._lane, change, urgent=urgent)
         for callback in change.new_callbacks:
-            self._reporting[callback.subject] = self._reporting.get(callback.subject, 0) + 1
+            self._reporting[callback.subject] += 1
         return committed
 
     async def write(self, change: Change) -> None:
@@ -454,15 +455,13 @@ class Journal:
 
         void: `seq` of callbacks that were not written
         """
-        new = [callback for change in changes for callback in change.new_callbacks]
-        for callback in new:
-            left = self._reporting[callback.subject] - 1
-            if left:
-                self._reporting[callback.subject] = left
-            else:
+        new: list[callbacks.Callback] = []
+        for callback in itertools.chain.from_iterable(change.new_callbacks for change in changes):
+            self._reporting[callback.subject] -= 1
+            if not self._reporting[callback.subject]:
                 del self._reporting[callback.subject]
-        if void:
-            new = [callback for callback in new if callback.seq not in void]
+            if callback.seq not in void:
+                new.append(callback)
         if new:
             for call in self._listeners:
                 call(new)

@@ -35,7 +35,8 @@ class Family(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    # Merges all changes into what is written, given the getter of the field; returns a false value for nothing.
+    # Merges all changes into what is written; returns a false value for nothing. Its first argument is the getter of
+    # the field; for a family, what tells whether a change has any of its rows.
     merge: Callable[[Callable[[Any], Any], Sequence[Any]], Any]
     write: Callable[[Connection, Any], Awaitable[None]]
     about: Subject = "messages"
@@ -161,7 +162,7 @@ class Merger:
     """Row kinds of one class of changes, in the order of their writes."""
 
     def __init__(self, changes: type) -> None:
-        # Each kind with the getter of its field; for a family, of what tells whether a change has any of its rows.
+        # Each kind with the first argument of its `merge`.
         self._kinds: list[tuple[Callable[[Any], Any], _Kind]] = []
         kinds = [(field.name, field.metadata["kind"]) for field in dataclasses.fields(changes) if field.metadata]
         seen: set[type[Family]] = set()
