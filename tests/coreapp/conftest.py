@@ -193,6 +193,20 @@ class World:
             running.task.result()
         assert owned.done(), "it never became the owner"
 
+    async def start_with_session(self, number: str, *others: str, **settings: Any) -> tuple[Running, Phone, str]:
+        """Start a Coreapp; return it, the phone with this number, and the id of a message that the phone has read.
+
+        others: numbers of further phones, which the Coreapp has looked up
+        """
+        phone, *_ = self.add_phones(number, *others)
+        running = await self.start(**settings)
+        await self.connected(running)
+        await running.client.check(number, *others)
+        message = (await running.client.send(number)).id
+        await self.network.signals.until(lambda: len(self.network.sends) == 1)
+        phone.read(self.network.sends[0].kind, self.network.sends[0].body)
+        return running, phone, message
+
     async def until_jobs(self, count: int) -> None:
         """Wait until `count` jobs are on disk. A status can be posted before its job is deleted."""
 

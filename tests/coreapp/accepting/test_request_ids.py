@@ -40,13 +40,7 @@ async def test_a_new_owner_keeps_the_request_id(world: World) -> None:
 
 
 async def test_a_read_receipt_carries_the_request_id(world: World) -> None:
-    (phone,) = world.add_phones(PHONE)
-    running = await world.start()
-    await world.connected(running)
-    await running.client.check(PHONE)
-    await running.client.send(PHONE, "hello")
-    await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    running, phone, _ = await world.start_with_session(PHONE)
     kind, body = phone.write(b'{"type":"text","text":{"body":"thanks"}}')
     world.network.deliver(PHONE, kind, id="in-1", body=body, trace="from-the-phone")
     await world.sink.signals.until(lambda: ("in-1", "received") in world.sink.labels())
@@ -58,13 +52,7 @@ async def test_a_read_receipt_carries_the_request_id(world: World) -> None:
 
 
 async def test_a_trace_that_is_invalid_in_a_header_is_omitted(world: World) -> None:
-    (phone,) = world.add_phones(PHONE)
-    running = await world.start()
-    await world.connected(running)
-    await running.client.check(PHONE)
-    await running.client.send(PHONE, "hello")
-    await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    _, phone, _ = await world.start_with_session(PHONE)
     kind, body = phone.write(b'{"type":"text","text":{"body":"thanks"}}')
     world.network.deliver(PHONE, kind, id="in-1", body=body, trace="a\r\nX-Evil: 1")
     await world.sink.signals.until(lambda: ("in-1", "received") in world.sink.labels())

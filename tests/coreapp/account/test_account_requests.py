@@ -139,13 +139,7 @@ async def test_an_unregistered_number_has_no_keys_to_export(world: World) -> Non
 
 
 async def test_a_restore_registers_the_keys_drops_sessions_and_messages_continue(world: World) -> None:
-    [phone] = world.add_phones(NUMBER)
-    running = await world.start()
-    await world.connected(running)
-    await running.client.check(NUMBER)
-    await running.client.send(NUMBER)
-    await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    running, phone, _ = await world.start_with_session(NUMBER)
     before = world.network.registrations[-1]
     data = await export(running)
     term = running.shard

@@ -24,14 +24,7 @@ TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 async def with_session(world: World, **more: object) -> tuple[Running, Phone, str]:
     """Start a Coreapp; return it, a phone, and the id of a message that the phone has read."""
-    phone, _ = world.add_phones(NUMBER, OTHER)
-    running = await world.start(**more)  # type: ignore[arg-type]
-    await world.connected(running)
-    await running.client.check(NUMBER, OTHER)
-    message = (await running.client.send(NUMBER)).id
-    await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
-    return running, phone, message
+    return await world.start_with_session(NUMBER, OTHER, **more)
 
 
 async def acknowledged(world: World, *ids: str) -> None:

@@ -47,15 +47,14 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
 class Held:
     """Webhook that responds to posts with this status only when the test says so, and to the others at once."""
 
-    def __init__(self, world: World, *statuses: str, then: int = 200) -> None:
+    def __init__(self, world: World, *statuses: str) -> None:
         self.statuses = statuses
-        self.then = then
         self.opened = asyncio.Event()
         world.sink.respond = self.respond
 
     async def _later(self) -> int:
         await self.opened.wait()
-        return self.then
+        return 200
 
     def respond(self, post: Post) -> object:
         return self._later() if not self.opened.is_set() and post.label[1] in self.statuses else 200
@@ -67,13 +66,7 @@ def event(message_id: str, status: Status) -> str:
 
 async def with_session(world: World) -> tuple[Running, Phone]:
     """Start a Coreapp, and return it with a phone that has read a message of it."""
-    (phone,) = world.add_phones(NUMBER)
-    running = await world.start()
-    await world.connected(running)
-    await running.client.check(NUMBER)
-    await running.client.send(NUMBER)
-    await world.network.signals.until(lambda: len(world.network.sends) == 1)
-    phone.read(world.network.sends[0].kind, world.network.sends[0].body)
+    running, phone, _ = await world.start_with_session(NUMBER)
     await until(world, "done", 1)
     world.sink.posts.clear()
     return running, phone
@@ -242,7 +235,7 @@ async def test_a_status_whose_earlier_one_is_being_committed_is_posted_after_it(
     await asyncio.wait_for(hanging.wait(), 60)
     direct._paused_until = 0.0
     (made,) = running.shard.receiving.statuses.reports.report([(message, Status.READ, None, None)]).callbacks
-    assert direct.begin([made], lambda left, accepted: None) is None
+    assert direct.post([made], lambda left, accepted: None) is None
     released.set()
     await until(world, "done", 2)
     assert world.sink.statuses_of(message) == ["sent", "delivered"]
@@ -257,7 +250,6 @@ async def test_a_batch_that_expired_while_the_process_was_suspended_has_the_time
     message = (await running.client.send(NUMBER)).id
     await posted(world, 1)
     (batch,) = running.shard.webhook.direct._batches
-    assert batch.timer is not None
     batch.timer.cancel()
     batch.timer = loop.call_at(loop.time() - 1.0, lambda: None)
     running.shard.webhook.direct._expire(batch)
