@@ -18,7 +18,7 @@ import uvloop
 
 from benchmarks.peers import own
 from coreapp.callback_bodies import BodySealer
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook import bodies, retry
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster

@@ -18,7 +18,8 @@ import psutil
 import sqlalchemy as sa
 import uvloop
 
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from harness.mariadb import MariaDB
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema

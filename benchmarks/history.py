@@ -22,7 +22,8 @@ from pathlib import Path
 import uvloop
 
 from coreapp.callback_bodies import BodySealer
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from coreapp.webhook import bodies
 from harness.mariadb import MariaDB
 from tidings import e2ee

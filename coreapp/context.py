@@ -14,7 +14,7 @@ from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.graph_api.number import NumberConnections
-from coreapp.journal import Journal
+from coreapp.journal.journal import Journal
 from coreapp.network_connection import NetworkConnection
 from coreapp.quarantine import Quarantine
 from coreapp.receipt_spacing import ReceiptSpacing

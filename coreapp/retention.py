@@ -13,7 +13,8 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext, ShardStore
 from coreapp.errors import RequestRefused
 from coreapp.history_retention import HistoryCollector
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from coreapp.webhook import bodies
 from tidings.aio import service
 from tidings.aio.clock import Clock

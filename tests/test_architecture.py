@@ -108,7 +108,7 @@ def test_constructors_and_functions_are_short_and_imports_keep_their_names(trees
 
 
 def test_the_checked_import_graph_includes_the_product(imports: dict[str, set[str]]) -> None:
-    assert "tidings.aio.batcher" in imports["coreapp.journal"] | imports["network.routing.writer"]
+    assert "tidings.aio.batcher" in imports["coreapp.journal.commits"] | imports["network.routing.writer"]
     assert {package(module) for module in imports} >= {"coreapp.sending", "handset.robots", "tidings.storage.business"}
 
 

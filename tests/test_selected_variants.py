@@ -38,8 +38,8 @@ def test_other_tests_run_in_all_variants() -> None:
     ids = [
         "tests/coreapp/shard/test_a.py::test_b[sqlite]",
         "tests/coreapp/shard/test_a.py::test_b[mariadb]",
-        "tests/coreapp/test_journal.py::test_b[sqlite]",
-        "tests/coreapp/test_journal.py::test_b[mariadb]",
+        "tests/coreapp/journal/test_journal.py::test_b[sqlite]",
+        "tests/coreapp/journal/test_journal.py::test_b[mariadb]",
         "tests/storage/test_a.py::test_b[sqlite]",
         "tests/storage/test_a.py::test_b[mariadb]",
         "tests/coreapp/media/test_a.py::test_b",

@@ -19,7 +19,9 @@ import uvloop
 
 from benchmarks.peers import load
 from coreapp.callback_bodies import BodySealer
-from coreapp.journal import Change, Journal, Seal
+from coreapp.journal.callback_rows import Seal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from coreapp.webhook import bodies, retry
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster

@@ -21,7 +21,7 @@ from coreapp.accepting.checks import GROUP, CheckFailure, RecipientChecks
 from coreapp.accepting.expiry import JobExpiry
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.recovery.wiring import Recovery
 from coreapp.sending.wiring import Sending

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business import callback_purges, queue_views

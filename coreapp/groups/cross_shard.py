@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from coreapp import partitions
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending.encryption import Encryption
 from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.groups.cross_shard import CrossShardMessages, SentElsewhere
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.group_changes import GroupChanges

@@ -10,7 +10,7 @@ from coreapp.groups import cross_shard
 from coreapp.groups.cross_shard import CrossShardMessages
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.replica import GroupReplicas
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from tidings.aio import service
 from tidings.storage.business.group_changes import GroupChanges
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from tidings.aio import service
 from tidings.client.errors import NetworkRefusal, NetworkUnavailable, NoSuchGroup
 from tidings.client.groups import GroupApi

@@ -21,7 +21,7 @@ from coreapp.groups import own_keys
 from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.own_keys import OwnGroupKey, OwnKeys
 from coreapp.groups.replica import GroupReplicas
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending import failures, group_jobs
 from coreapp.sending.wiring import Sending
 from tidings import e2ee

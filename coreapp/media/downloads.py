@@ -19,7 +19,7 @@ import msgspec
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.media.due_downloads import WaitingDownloads
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import MediaSource
 from coreapp.media.preparation import REMEMBERED, FoundMedia

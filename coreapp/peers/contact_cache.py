@@ -30,7 +30,7 @@ from prometheus_client import Counter
 from coreapp import partitions
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.peers.contact_calls import ContactCalls, describe
 from coreapp.webhook.queue import CallbackAdmission
 from tidings.aio import service

@@ -19,7 +19,7 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook import bodies
 from tidings.aio import lru
 from tidings.storage.business import identities

@@ -7,7 +7,7 @@ import logging
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Identities, IdentityFindings, text_of
 from coreapp.peers.sessions import SessionStore

@@ -6,12 +6,12 @@ import dataclasses
 import functools
 
 from coreapp.account.own_device import OwnDevice
+from coreapp.journal.session_rows import UsedPreKey
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.set_ups import SetUps
 from coreapp.receiving.work_budget import WorkBudget
-from coreapp.session_rows import UsedPreKey
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.sessions import PreKeys

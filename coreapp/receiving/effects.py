@@ -10,13 +10,13 @@ from coreapp.context import ShardContext
 from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
 from coreapp.groups.receipts import ReceiptSteps
-from coreapp.journal import Change
+from coreapp.journal.change import Change
+from coreapp.journal.session_rows import UsedPreKey
 from coreapp.media.downloads import RevokedDownload
 from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import IdentityFindings
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
-from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.reports import Reached, StatusReports
 from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee

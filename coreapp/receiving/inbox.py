@@ -21,7 +21,8 @@ from coreapp.crash_suspects import attach_suspects
 from coreapp.groups import cross_shard
 from coreapp.groups.arrivals import Arrivals
 from coreapp.groups.wiring import ShardGroups
-from coreapp.journal import Change
+from coreapp.journal.change import Change
+from coreapp.journal.session_rows import UsedPreKey
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers
 from coreapp.receiving import delivery_order, inspection
@@ -34,7 +35,6 @@ from coreapp.receiving.set_ups import SetUps
 from coreapp.receiving.work_budget import WorkBudget
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.recovery.wiring import Recovery
-from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook import events, inbound
 from coreapp.webhook.direct_posts import DirectBatch

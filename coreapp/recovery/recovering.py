@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook import bodies, events
 from tidings.aio.service import wait_for
 from tidings.aio.use_limit import UseLimit

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.peers.contact_cache import NOT_VALID, ContactCache
 from coreapp.peers.identities import Identities, IdentityFindings
 from coreapp.peers.sessions import SessionStore

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from tidings.client.errors import NetworkTimeout, NetworkUnavailable, NetworkUnreached
 from tidings.storage.business import job_errors
 from tidings.storage.business.job_errors import JobError

@@ -13,7 +13,7 @@ import msgspec
 from coreapp.capacity import Admission
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending import group_jobs
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker

@@ -18,7 +18,7 @@ import msgspec
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending import failures, group_jobs
 from coreapp.sending.backlog import Backlog
 from coreapp.sending.deadlines import JobDeadlines

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.peers.sessions import SessionStore
 from coreapp.sending.encryption import Encryption
 from tidings.aio.lru import LRU

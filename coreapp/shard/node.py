@@ -13,7 +13,8 @@ from coreapp.context import SharedLimits
 from coreapp.crash_suspects import suspects_of
 from coreapp.errors import ChangeRefused
 from coreapp.graph_api.number import NumberConnections
-from coreapp.journal import Change, make_committer
+from coreapp.journal.change import Change
+from coreapp.journal.journal import make_committer
 from coreapp.sending.network_link import make_connections
 from coreapp.settings import Settings
 from coreapp.shard import balancing, layout_change

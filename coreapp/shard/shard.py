@@ -16,13 +16,14 @@ from coreapp.account.prekey_maintenance import PreKeyMaintenance
 from coreapp.account.prekey_pool import PreKeyPool
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
-from coreapp.commits import Committer
 from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
 from coreapp.graph_api.number import NumberConnections
 from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.commits import Committer
+from coreapp.journal.journal import Journal
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers, wire_peers
 from coreapp.quarantine import Quarantine

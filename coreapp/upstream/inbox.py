@@ -15,7 +15,7 @@ from prometheus_client import Counter
 from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers
 from coreapp.statuses.wiring import Statuses

@@ -20,7 +20,7 @@ from coreapp.graph_api.client import CloudResponse, NotPosted, ResponseMissing
 from coreapp.graph_api.number import NumberConnections
 from coreapp.graph_api.pace import backoff
 from coreapp.graph_api.refused_files import FileRefusal
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.media.errors import MediaFailed
 from coreapp.media.uploads import HeldUp
 from coreapp.sending.encryption import Encryption

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook.queue import CallbackQueue, at_limit
 from tidings.aio.token_buckets import RateLimit
 from tidings.storage import outages

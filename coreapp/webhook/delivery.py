@@ -13,7 +13,8 @@ from operator import attrgetter
 
 from prometheus_client import Counter, Histogram
 
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from coreapp.quarantine import Quarantine
 from coreapp.webhook import batch_splits, retry
 from coreapp.webhook.batch_splits import BatchSplits

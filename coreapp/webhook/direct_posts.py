@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prometheus_client import Counter
 
-from coreapp.journal import Journal
+from coreapp.journal.journal import Journal
 from coreapp.quarantine import Quarantine
 from coreapp.webhook.events import cloud_subject
 from coreapp.webhook.queue import CallbackQueue

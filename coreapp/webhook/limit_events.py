@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.number_service import NumberService
 from coreapp.webhook import events
 from tidings.storage.business import callbacks, cloud_limits, numbers

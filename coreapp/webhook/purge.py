@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence, Set
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook.queue import FROM_RECIPIENTS, CallbackQueue, QueuePurge
 from tidings.storage.business import callback_purges, callbacks, queue_views
 from tidings.storage.database import Connection

@@ -8,7 +8,7 @@ import msgspec
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook import events
 from coreapp.webhook.cloud import envelope
 from coreapp.webhook.queue import CallbackQueue, at_limit

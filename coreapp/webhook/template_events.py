@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.number_service import NumberService
 from coreapp.webhook import events
 from tidings.storage.business import template_events, templates

@@ -13,13 +13,14 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client import REGISTRY
 
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.journal.test_journal import ACCOUNT, a_job, a_lease, a_message
 from tests.coreapp.media import test_media_inbound
 from tests.coreapp.signals import soon
-from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
 from tidings.storage.business import contacts, sessions, shards
 from tidings.wire import core
 from tidings.wire import device as frames

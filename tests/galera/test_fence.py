@@ -10,9 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.fence import read_fence
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from harness.galera import Galera
-from tests.coreapp.test_journal import ACCOUNT, a_job, a_message, as_they_are
+from tests.coreapp.journal.test_journal import ACCOUNT, a_job, a_message, as_they_are
 from tests.galera.conftest import Tables, is_busy, keep_busy, standing_still
 from tidings.storage import outages
 from tidings.storage.business import jobs, shards

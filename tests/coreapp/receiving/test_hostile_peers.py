@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.receiving import inbox, work_budget
 from coreapp.recovery import session_repair
 from harness import polling

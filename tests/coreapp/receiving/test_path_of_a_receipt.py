@@ -84,5 +84,5 @@ async def test_a_receipt_enters_at_most_46_files(world: World) -> None:
         await world.network.signals.until(lambda: world.network.acknowledged == ["receipt"])
 
     assert world.sink.labels()[1] == (response.id, "delivered")
-    assert {"coreapp/receiving/inbox.py", "coreapp/journal.py", "coreapp/webhook/poster.py"} <= files
+    assert {"coreapp/receiving/inbox.py", "coreapp/journal/journal.py", "coreapp/webhook/poster.py"} <= files
     assert len(files) <= 46, "\n".join(sorted(files))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.sending import encryption
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tidings.aio.batcher import Batcher

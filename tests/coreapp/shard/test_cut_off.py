@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp.journal import Journal
+from coreapp.journal.journal import Journal
 from coreapp.media.pointers import MediaSource
 from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader

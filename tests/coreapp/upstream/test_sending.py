@@ -11,7 +11,7 @@ import pytest
 
 from coreapp.context import ShardStore
 from coreapp.graph_api import pace
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.shard import shard
 from coreapp.upstream import wiring
 from coreapp.upstream.sender import UpstreamSender

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook import delivery, retry
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster

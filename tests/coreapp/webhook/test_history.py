@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from coreapp.context import ShardStore
 from coreapp.history_retention import HistoryCollector
-from coreapp.journal import Change
+from coreapp.journal.change import Change
 from coreapp.webhook import retry
 from harness import polling
 from tests import statements

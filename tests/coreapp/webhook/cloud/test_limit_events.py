@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from coreapp import webhook_secrets
-from coreapp.journal import Change, Journal
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
 from coreapp.webhook import limit_events
 from coreapp.webhook.limit_events import LimitEvents
 from harness import polling

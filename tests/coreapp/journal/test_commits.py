@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp import commits
-from coreapp.commits import CommitLane, Committer
 from coreapp.errors import ChangeRefused, OutcomeUnknown
-from coreapp.journal import Change, Journal, make_committer
-from coreapp.session_rows import UsedPreKey
+from coreapp.journal import commits
+from coreapp.journal.change import Change
+from coreapp.journal.commits import CommitLane, Committer
+from coreapp.journal.journal import Journal, make_committer
+from coreapp.journal.session_rows import UsedPreKey
 from harness import metrics
 from tests.conftest import DatabaseFactory
-from tests.coreapp.test_journal import (
+from tests.coreapp.journal.test_journal import (
     ACCOUNT,
     Breaking,
     a_callback,

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from coreapp import journal as journal_module
-from coreapp.journal import Change, Journal, make_committer
+from coreapp.journal import journal as journal_module
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal, make_committer
 from tests.conftest import DatabaseFactory
-from tests.coreapp.test_commits import close, leases
-from tests.coreapp.test_journal import ACCOUNT, Breaking, a_callback, as_they_are
+from tests.coreapp.journal.test_commits import close, leases
+from tests.coreapp.journal.test_journal import ACCOUNT, Breaking, a_callback, as_they_are
 from tidings.storage.business import callback_history
 from tidings.storage.business.callback_history import Attempt, EndedAttempt
 from tidings.storage.business.callbacks import Callback

@@ -18,8 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from coreapp.crash_suspects import suspects_of
 from coreapp.errors import ChangeRefused, OutcomeUnknown
-from coreapp.journal import Change, Journal
-from coreapp.session_rows import UsedPreKey
+from coreapp.journal.change import Change
+from coreapp.journal.journal import Journal
+from coreapp.journal.session_rows import UsedPreKey
 from harness import metrics
 from tests.conftest import DatabaseFactory
 from tests.database_triggers import refused_rows
