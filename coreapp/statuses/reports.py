@@ -162,10 +162,16 @@ class StatusReports:
         others.
         """
         preferences = self.context.config.preferences()
-        if not preferences.conversations or addresses.names_group(message.peer):
+        if not preferences.conversations:
             return None
         second = Status.DELIVERED if preferences.wants(Status.DELIVERED) else Status.READ
-        if step is not Status.SENT and step is not second:
+        if step is second and message.conversation is not None:
+            named, message.conversation = message.conversation, None
+            return named
+        if step not in (Status.SENT, second) or addresses.names_group(message.peer):
             return None
         origin = origin_of(message.kind, message.category, self.context.settings.conversations)
-        return conversation_of(self.context.account, message.peer, origin, accepted_at)
+        found = conversation_of(self.context.account, message.peer, origin, accepted_at)
+        if step is Status.SENT:
+            message.conversation = found
+        return found

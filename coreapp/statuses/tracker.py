@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from coreapp.conversations import Conversation
 from tidings.aio import lru
 from tidings.storage.business.messages import Progress, Status
 
@@ -36,14 +37,16 @@ class TrackedMessage(lru.Entry):
     request_id: id of the request that created it; empty for none
     traceparent: its trace; empty for none
     callback_data: text of the business that its statuses return; None for none
+    conversation: the one that its status sent named, until the next status names it; None if it must be computed
     """
 
-    __slots__ = ("callback_data", "category", "kind", "peer", "request_id", "status", "traceparent")
+    __slots__ = ("callback_data", "category", "conversation", "kind", "peer", "request_id", "status", "traceparent")
 
     def __init__(self) -> None:
         self.peer = self.kind = self.request_id = self.category = self.traceparent = ""
         self.status = Status.RECEIVED
         self.callback_data: str | None = None
+        self.conversation: Conversation | None = None
 
     def is_known(self) -> bool:
         return bool(self.peer)
