@@ -6,9 +6,10 @@ If the process is killed in between, the device is registered again at the next 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from handset import errors
 from handset.devices import keys
@@ -33,13 +34,15 @@ KEPT_MS = 30 * 24 * 3600 * 1000
 DEVICES_PER_ITERATION = 50  # devices whose keys are generated without yielding to the event loop
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class UnconfirmedKeys:
-    """Stored keys of a device, with which the network may have registered it."""
+    """Stored keys of a device, whose registration with them the network has not confirmed."""
 
     keys: KeySet
     # Chosen by the device: by it the network recognises a repetition, and adds no one-time key a second time.
     token: str = dataclasses.field(repr=False)
+    # Whether the network may have registered the device with them. Until then they can be deleted.
+    may_be_registered: bool = False
 
 
 class DeviceRegistry:
@@ -79,7 +82,7 @@ class DeviceRegistry:
         code: registration code; empty when a registration key is used
         pin: opens and sets the number's registration lock; empty for none
         """
-        new = await self._prepare([device], one_time, kyber_one_time)
+        await self._prepare([device], one_time, kyber_one_time)
         made = self._unconfirmed[device.number]
         body = made.keys.registration(
             device.number,
@@ -91,12 +94,13 @@ class DeviceRegistry:
             person=True,
         )
         try:
-            device.token = await self._api.register(body, registration_key=registration_key)
+            with self._attempt([device]):
+                device.token = await self._api.register(body, registration_key=registration_key)
         except NetworkUnreached:
-            await self._discard(new)
+            await self._discard([device])
             raise
         except NetworkRefusal:
-            await self._refused([device], new)
+            await self._refused([device])
             raise
         del self._unconfirmed[device.number]
         await self._save([device])
@@ -111,14 +115,14 @@ class DeviceRegistry:
         """
         for start in range(0, len(devices), MAX_BULK):
             chunk = devices[start : start + MAX_BULK]
-            new = await self._prepare(chunk, one_time, 0)
+            await self._prepare(chunk, one_time, 0)
             try:
-                tokens = await self._register_chunk(chunk, new, registration_key, stop)
+                tokens = await self._register_chunk(chunk, registration_key, stop)
             except NetworkRefusal:
-                await self._refused(chunk, new)
+                await self._refused(chunk)
                 raise
             if tokens is None:
-                await self._discard(new)
+                await self._discard(chunk)
                 return
             for device in chunk:
                 device.token, device.blocked = tokens[device.number], ""
@@ -127,12 +131,9 @@ class DeviceRegistry:
             log.info("devices.registered", extra={"done": start + len(chunk), "of": len(devices)})
 
     async def _register_chunk(
-        self, chunk: Sequence[Device], new: list[Device], registration_key: str, stop: asyncio.Event
+        self, chunk: Sequence[Device], registration_key: str, stop: asyncio.Event
     ) -> Mapping[str, str] | None:
-        """Return the tokens by number; `None` when `stop` is set before the network answers.
-
-        new: devices whose keys the network cannot have; emptied once it may have them
-        """
+        """Return the tokens by number; `None` when `stop` is set before the network answers."""
         bodies = [
             made.keys.registration(device.number, device.registration_id, device.identity.public, token=made.token)
             for device in chunk
@@ -141,10 +142,9 @@ class DeviceRegistry:
         delay = RETRY_SECONDS
         while not stop.is_set():
             try:
-                return await self._api.register_many(bodies, registration_key)
+                with self._attempt(chunk):
+                    return await self._api.register_many(bodies, registration_key)
             except NetworkUnavailable as error:
-                if not isinstance(error, NetworkUnreached):
-                    new.clear()
                 log.warning("registration.waiting", extra={"error": str(error)})
                 await wait_for(stop, delay)
                 delay = min(2 * delay, MAX_RETRY_SECONDS)
@@ -204,8 +204,8 @@ class DeviceRegistry:
                 device.blocked = other
             await self._save(chunk)
 
-    async def _prepare(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> list[Device]:
-        """Store keys for those of the devices that have no unconfirmed ones; return these devices."""
+    async def _prepare(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> None:
+        """Store keys for those of the devices that have no unconfirmed ones."""
         new = [device for device in devices if device.number not in self._unconfirmed]
         used = await self._used(new)
         made: list[KeySet] = []
@@ -217,7 +217,18 @@ class DeviceRegistry:
         await self._commit(new, made)
         for device, key_set in zip(new, made, strict=True):
             self._unconfirmed[device.number] = UnconfirmedKeys(key_set, generate_token())
-        return new
+
+    @contextlib.contextmanager
+    def _attempt(self, devices: Sequence[Device]) -> Iterator[None]:
+        """Record that the network may have registered the devices if the request in this block has no clear outcome."""
+        try:
+            yield
+        except (NetworkUnreached, NetworkRefusal):
+            raise
+        except BaseException:
+            for device in devices:
+                self._unconfirmed[device.number].may_be_registered = True
+            raise
 
     async def _rotate(self, device: Device, made: KeySet) -> bool:
         try:
@@ -254,22 +265,23 @@ class DeviceRegistry:
             await devices.save(connection, rows)
             await prekeys.add(connection, added)
 
-    async def _refused(self, devices: Sequence[Device], new: Sequence[Device]) -> None:
-        """End an attempt that the network has refused. It may have registered the devices that are not new before."""
-        await self._discard(new)
+    async def _refused(self, devices: Sequence[Device]) -> None:
+        """End an attempt that the network has refused. It may have registered devices in an earlier attempt."""
+        await self._discard(devices)
         for device in devices:
             self._unconfirmed.pop(device.number, None)
 
     async def _discard(self, devices: Sequence[Device]) -> None:
-        """Delete keys that the network does not have, and the devices that have no others."""
+        """Delete unconfirmed keys that the network does not have, and the devices that have no others."""
+        new = [device for device in devices if not self._unconfirmed[device.number].may_be_registered]
         deleted: list[tuple[str, int]] = []
-        for device in devices:
+        for device in new:
             made = self._unconfirmed.pop(device.number).keys
             for key in (*made.one_time, *made.kyber_one_time, made.signed, made.kyber_last):
                 deleted += [(device.number, key.key_id)] if key is not None else []
         async with self._context.database.transaction() as connection:
             await prekeys.delete(connection, deleted)
-            for device in devices:
+            for device in new:
                 await prekeys.delete_unregistered(connection, device.number)
 
     async def _save(self, changed: Sequence[Device]) -> None:

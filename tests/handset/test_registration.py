@@ -155,6 +155,35 @@ async def test_failed_attempts_to_register_many_do_not_add_up_to_more_keys(
     assert (await registry.load())[NUMBER].token == device.token == "token"
 
 
+@pytest.mark.parametrize(
+    ("error", "kept"), [(NetworkTimeout("no response"), KEYS - 2), (NetworkUnreached("no connection"), 0)], ids=repr
+)
+async def test_an_attempt_cancelled_between_requests_leaves_only_keys_that_the_network_may_have(
+    database_factory: DatabaseFactory, error: ClientError, kept: int
+) -> None:
+    database = await database_factory("handset")
+    context = FleetContext("test", database, RowSealer(HANDSET_KEY), ManualClock(time.time()))
+    device = keys.new_device(NUMBER)
+    async with FailingApi(error, Unauthorized("unauthorized")) as api:
+        registry, answered = DeviceRegistry(context, api), asyncio.Event()
+        api.answered = answered.set
+
+        async def register() -> None:
+            await registry.register_many([device], one_time=3, registration_key="key", stop=asyncio.Event())
+
+        first = asyncio.create_task(register())
+        await answered.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(Unauthorized):
+            await register()
+        async with database.reading() as connection:
+            stored = (await prekeys.list_key_ids(connection, [NUMBER]))[NUMBER]
+    assert api.registered[0] == api.registered[1]
+    assert len(stored) == kept
+
+
 async def test_a_registration_whose_response_was_lost_is_repeated_with_the_same_token(
     database_factory: DatabaseFactory,
 ) -> None:
