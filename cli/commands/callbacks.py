@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from cli import callback_resends, choices, chosen_number, guard, process
+from cli import callback_resends, choices, chosen_number, guard, process, queue_pages
 from cli.commands import queue
 from cli.coreapp_client import CoreappClient
 from cli.counts import counted
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kind", type=choices.word, metavar="KIND", help="of resend: status_change, inbound_message …")
     parser.add_argument("--state", choices=(FAILING, GIVEN_UP, DONE), default="", help="of resend (default: any)")
+    parser.add_argument("--json", action="store_true", help="of list: one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,6 +58,8 @@ def _check(options: argparse.Namespace) -> None:
         raise guard.CommandFailure("name the event ids to show: `tidings callbacks list` prints them")
     if options.events and options.action not in ("show", "replay"):
         raise guard.CommandFailure(f"{options.events[0]}: event ids do not apply to {options.action}")
+    if options.json and options.action != "list":
+        raise guard.CommandFailure("--json applies to list only")
     for name in ("since", "until", "recipient", "kind", "state"):
         if getattr(options, name) and options.action != "resend":
             raise guard.CommandFailure(f"--{name} applies to resend only")
@@ -68,6 +72,8 @@ async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
         if options.number is not None:
             number = await chosen_number.find(database, settings.account, options.number)
         changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
+        if options.action == "list" and options.json:
+            return await _list_objects(database, number)
         if options.action == "list":
             return await _list(database, number)
         if options.action == "replays":
@@ -89,6 +95,19 @@ async def _list(database: Database, number: str) -> int:
     failing = await _print_pages(database, callbacks.list_failing, number, _next_attempt)
     dead = await _print_pages(database, callbacks.list_dead, number, lambda _: "given up")
     print(f"{failing} to be retried, {counted(dead, 'dead letter')}")
+    return 0
+
+
+async def _list_objects(database: Database, number: str) -> int:
+    """Print failed callbacks and dead letters as one JSON object. number: of the business; empty for any"""
+    async with database.reading() as connection:
+        failing, dead = [
+            await queue.CALLBACKS.read(connection, RowFilter(statuses=(status,), number=number))
+            for status in (FAILING, DEAD)
+        ]
+    now = time.time()
+    entries = [queue_pages.callback_object(row, now) for row in (*failing, *dead)]
+    print(json.dumps({"callbacks": entries}, indent=1))
     return 0
 
 

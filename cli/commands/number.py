@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import json
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -57,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help="number whose WABA, app and templates the new one shares in the Cloud API (default: its own)",
     )
-    actions.add_parser("list", help="list the numbers")
+    listing = actions.add_parser("list", help="list the numbers")
+    listing.add_argument("--json", action="store_true", help="one JSON object")
     for action, text in (
         ("pause", "refuse requests about a number with 503; its queue and its callbacks continue"),
         ("resume", "serve a paused number again"),
@@ -88,7 +90,7 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
         await accounts.require_number(database, settings.account)
         await database.persist(lambda connection: numbers.add_first(connection, settings.account), patience=SECONDS)
         if options.action == "list":
-            return await _list(database)
+            return await _list(database, as_json=options.json)
         number = _digits(options.number)
         if options.action == "add":
             waba_of = _digits(options.waba_of) if options.waba_of is not None else ""
@@ -189,11 +191,17 @@ async def _require_no_recipient(database: Database, settings: CoreappSettings, n
         )
 
 
-async def _list(database: Database) -> int:
+async def _list(database: Database, *, as_json: bool) -> int:
     async with database.reading() as connection:
         found = await numbers.list_numbers(connection)
         registered = {each.number for each in found if await accounts.is_registered(connection, each.number)}
         bridged = {upstream.account for upstream in await upstreams.list_all(connection)}
+    if as_json:
+        entries = [
+            _object(each, is_registered=each.number in registered, is_bridged=each.number in bridged) for each in found
+        ]
+        print(json.dumps({"numbers": entries}, indent=1))
+        return 0
     for each in found:
         way = "registered" if each.number in registered else "not registered"
         state = f"{each.state}, {'through the Cloud API' if each.number in bridged else way}"
@@ -203,6 +211,26 @@ async def _list(database: Database) -> int:
         print(f"{each.number}  {state}  since {choices.utc(each.created_at)}  {ids}{first}")
     print(f"{len(found)} of at most {MAX_NUMBERS} numbers")
     return 0
+
+
+def _object(number: BusinessNumber, *, is_registered: bool, is_bridged: bool) -> dict[str, Any]:
+    """Return one number as a JSON object.
+
+    is_registered: it has a device at the network
+    is_bridged: it sends through the real Cloud API
+    """
+    named = identity.derive(number.number, number.waba_of)
+    return {
+        "number": number.number,
+        "state": number.state,
+        "registered": is_registered,
+        "upstream": number_upstream.CLOUD if is_bridged else number_upstream.NETWORK,
+        "created_at": choices.utc(number.created_at),
+        "phone_number_id": named.phone_number_id,
+        "waba_id": named.waba_id,
+        "app_id": named.app_id,
+        "first": number.is_first,
+    }
 
 
 async def _pause(database: Database, number: str, *, is_paused: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,32 @@ def test_failed_callbacks_and_dead_letters_are_listed_with_the_reason(tmp_path: 
         f"evt_3  status_change  gBEG3  12 attempts, given up  {WHY}",
         "1 to be retried, 1 dead letter",
     ]
+    as_json = run("callbacks", "list", "--json", **variables)
+    assert as_json.returncode == 0, as_json.stderr
+    failing, dead = json.loads(as_json.stdout)["callbacks"]
+    assert failing.pop("age_s") > 0
+    assert failing == {
+        "event_id": "evt_2",
+        "shard": 0,
+        "status": "failing",
+        "kind": "status_change",
+        "subject": "gBEG2",
+        "recipient": None,
+        "attempts": 3,
+        "created_at": "2023-11-14T22:13:20Z",
+        "next_attempt_at": "2023-11-14T22:14:20Z",
+        "last_error": WHY,
+        "request_id": None,
+    }
+    assert (dead["event_id"], dead["status"], dead["attempts"], dead["next_attempt_at"]) == ("evt_3", "dead", 12, None)
+
+
+def test_a_list_of_no_callbacks_as_json_is_an_empty_list(tmp_path: Path) -> None:
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
+    assert run("migrate", **variables).returncode == 0
+    listed = run("callbacks", "list", "--json", **variables)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert json.loads(listed.stdout) == {"callbacks": []}
 
 
 def test_replays_of_dead_letters_are_listed_with_their_operator(tmp_path: Path) -> None:
@@ -285,9 +312,12 @@ def test_a_replay_of_one_number_leaves_the_dead_letters_of_the_others(tmp_path: 
 
 
 def test_a_list_of_one_number_has_only_its_callbacks(tmp_path: Path) -> None:
-    listed = run("callbacks", "list", "--number", "15550000009", **two_numbers(tmp_path))
+    variables = two_numbers(tmp_path)
+    listed = run("callbacks", "list", "--number", "15550000009", **variables)
     assert "evt_1 " not in listed.stdout
     assert "evt_2 " in listed.stdout
+    as_json = run("callbacks", "list", "--number", "15550000009", "--json", **variables)
+    assert [entry["event_id"] for entry in json.loads(as_json.stdout)["callbacks"]] == ["evt_2"]
 
 
 def test_a_replay_of_an_unknown_event_is_reported(tmp_path: Path) -> None:
@@ -301,6 +331,8 @@ def test_a_replay_of_an_unknown_event_is_reported(tmp_path: Path) -> None:
         (("resend", "evt_1"), "evt_1: event ids do not apply to resend"),
         (("replay", "--since", "1h"), "--since applies to resend only"),
         (("show",), "name the event ids to show"),
+        (("show", "evt_1", "--json"), "--json applies to list only"),
+        (("replay", "--json"), "--json applies to list only"),
     ],
 )
 def test_arguments_that_an_action_would_ignore_are_refused(

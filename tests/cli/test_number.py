@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import sqlite3
 from pathlib import Path
@@ -42,6 +43,33 @@ def test_a_number_is_added_with_an_administrator_paused_resumed_and_removed(data
     assert run("number", "resume", "15550000001", **data).stdout == "15550000001 is active\n"
     assert run("number", "remove", "15550000001", **data).stdout == "15550000001 is removed\n"
     assert run("number", "list", **data).stdout.splitlines()[-1] == "1 of at most 100 numbers"
+
+
+def test_numbers_are_listed_as_json(data: dict[str, str], tmp_path: Path) -> None:
+    assert run("number", "add", "15550000001", "--waba-of", "15550000000", **data).returncode == 0
+    assert run("number", "pause", "15550000001", **data).returncode == 0
+    ids = re.findall(r"id (\d{16})  waba (\d{16})  app (\d{16})", run("number", "list", **data).stdout)
+    with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+        connection.execute("UPDATE numbers SET created_at = 1700000000000")
+        connection.commit()
+    listed = run("number", "list", "--json", **data)
+    assert listed.returncode == 0, listed.stderr
+    found = json.loads(listed.stdout)
+    assert list(found) == ["numbers"]
+    for entry, number, state, (phone, waba, app) in zip(
+        found["numbers"], ("15550000000", "15550000001"), ("active", "paused"), ids, strict=True
+    ):
+        assert entry == {
+            "number": number,
+            "state": state,
+            "registered": False,
+            "upstream": "network",
+            "created_at": "2023-11-14T22:13:20Z",
+            "phone_number_id": phone,
+            "waba_id": waba,
+            "app_id": app,
+            "first": number == "15550000000",
+        }
 
 
 def test_a_removed_number_leaves_no_subscription_to_webhooks(data: dict[str, str], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ def test_a_number_is_switched_shown_and_switched_back(graph: Graph, data: dict[s
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stdout
     assert rows(tmp_path) == [(NUMBER, P, W, 80)]
+    (listed,) = json.loads(run("number", "list", "--json", **data).stdout)["numbers"]
+    assert (listed["number"], listed["upstream"]) == (NUMBER, "cloud")
     shown = run("number", "upstream", NUMBER, **data).stdout
     assert re.search(r"^callback         /cloud/callbacks/\S{32}$", shown, re.MULTILINE)
     assert re.search(r"^verify token     \S{32}$", shown, re.MULTILINE)
