@@ -88,7 +88,9 @@ class Settings(settings.ProcessSettings):
     # address at which Webapps connect
     link_address: env.Address = env.variable("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
     # host of that address in the shard map, by which Webapps call this process
-    advertised_host: Annotated[str, env.computed(_own_host)] = env.variable("TIDINGS_COREAPP_ADVERTISED_HOST", None)
+    advertised_host: Annotated[str, env.computed(_own_host, env.parse_host)] = env.variable(
+        "TIDINGS_COREAPP_ADVERTISED_HOST", None
+    )
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     # key for the metrics where other machines can reach them; empty for none
     api_key: OptionalKey = API_KEY

@@ -49,6 +49,26 @@ def test_a_wildcard_is_a_name_only_where_it_is_permitted() -> None:
         assert not host_names.is_host(wrong, wildcard=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("db", "db"),
+        ("core_1.internal.", "core_1.internal."),
+        ("10.0.0.5", "10.0.0.5"),
+        ("fd00::5", "fd00::5"),
+        ("[fe80::1%eth0]", "fe80::1%eth0"),
+    ],
+)
+def test_a_host_is_read_without_brackets(text: str, host: str) -> None:
+    assert env.parse_host(text) == host
+
+
+@pytest.mark.parametrize("text", [*WRONG, "[fd00::5", "fd00::5]", "[]", "a..", "10.0.0.5.", "[fd00::5]:80"])
+def test_a_host_that_is_neither_a_name_nor_an_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a host name or an IP address"):
+        env.parse_host(text)
+
+
 @pytest.mark.parametrize("host", [host for host in WRONG if host != "a:1"])
 def test_an_address_with_a_port_needs_a_host(host: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):

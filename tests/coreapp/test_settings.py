@@ -71,3 +71,21 @@ def test_the_advertised_host_is_one_that_webapps_can_reach(tmp_path: Path, addre
     assert read(tmp_path, **variables).advertised_host == host
     variables["TIDINGS_COREAPP_ADVERTISED_HOST"] = "core.internal"
     assert read(tmp_path, **variables).advertised_host == "core.internal"
+
+
+def test_an_advertised_host_without_brackets_is_one_of_ipv6_too(tmp_path: Path) -> None:
+    for given in ("fd00::5", "[fd00::5]"):
+        assert read(tmp_path, TIDINGS_COREAPP_ADVERTISED_HOST=given).advertised_host == "fd00::5"
+
+
+@pytest.mark.parametrize("variable", ["TIDINGS_COREAPP_ADVERTISED_HOST", "TIDINGS_COREAPP_TLS_NAME"])
+@pytest.mark.parametrize("host", ["http://core", "a b", "core..internal", "core:6252", "256.1.1.1"])
+def test_a_host_that_is_neither_a_name_nor_an_address_is_refused(tmp_path: Path, variable: str, host: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{variable}='{host}' is not a host name or an IP address"):
+        read(tmp_path, **{variable: host})
+
+
+def test_the_name_in_the_certificates_has_no_final_dot(tmp_path: Path) -> None:
+    assert read(tmp_path).coreapp_tls_name == ""
+    for given in ("coreapp", "coreapp."):
+        assert read(tmp_path, TIDINGS_COREAPP_TLS_NAME=given).coreapp_tls_name == "coreapp"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import pydantic
 import pytest
+from sqlalchemy.engine import make_url
 
 from tidings.config import env
 from tidings.config.env import SettingsError
@@ -89,6 +90,22 @@ def test_on_premises_variables_configure_mysql_and_hide_the_password(tmp_path: P
     ).network
     assert where.url == "mysql+aiomysql://who:p%40ss%2Fw%3Ard@db:3307/tidings_network"
     assert repr(where) == "DatabaseSettings(mysql+aiomysql://db:3307/tidings_network)"
+
+
+@pytest.mark.parametrize("given", ["2001:db8::1", "[2001:db8::1]"])
+def test_the_database_server_may_have_an_ipv6_address(tmp_path: Path, given: str) -> None:
+    chosen = {"WA_DB_ENGINE": "MYSQL", "WA_DB_HOSTNAME": given, "WA_DB_SSL_CA": "/ca.pem"}
+    where = databases(tmp_path, **chosen).business
+    assert where.url == "mysql+aiomysql://root:@[2001:db8::1]:3306/tidings_business"
+    assert make_url(where.url).host == "2001:db8::1"
+
+
+@pytest.mark.parametrize(
+    "given", ["http://db", "a b", "db..internal", "db:3307", "me@db", "db/x", "256.1.1.1", "/run/mysqld/mysqld.sock"]
+)
+def test_a_database_server_that_is_neither_a_name_nor_an_address_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(SettingsError, match=f"^WA_DB_HOSTNAME='{given}' is not a host name or an IP address"):
+        databases(tmp_path, WA_DB_ENGINE="MYSQL", WA_DB_HOSTNAME=given, TIDINGS_ALLOW_PLAINTEXT="database")
 
 
 def test_the_database_password_may_come_from_a_file(tmp_path: Path) -> None:

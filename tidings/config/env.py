@@ -206,6 +206,14 @@ def parse_address(value: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def parse_host(value: str) -> str:
+    """Parse a host name, also with a final dot, or an IP address; returns an IPv6 address without brackets."""
+    host = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    if not host_names.is_address(host) and not host_names.is_name(host.removesuffix(".")):
+        raise wrong("is not a host name or an IP address (without a port)")
+    return host
+
+
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a listener on this host."""
     try:
@@ -235,6 +243,7 @@ def parse_milliseconds(value: str) -> tuple[float, float]:
 
 Flag = Annotated[bool, text(parse_flag)]
 Address = Annotated[tuple[str, int], text(parse_address)]
+Host = Annotated[str, text(parse_host)]
 
 
 def printable(settings: Variables) -> dict[str, str]:

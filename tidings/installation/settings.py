@@ -39,6 +39,11 @@ def _business_number(value: str) -> str:
     return digits
 
 
+def _certificate_name(value: str) -> str:
+    # Names in certificates have no final dot.
+    return env.parse_host(value).removesuffix(".") if value else ""
+
+
 def below_data_dir(name: str) -> PlainValidator:
     """Return the validator of a path that a variable sets; by default `name` in the data directory."""
     return env.computed(lambda data: data["data_dir"] / name, env.parse_path)
@@ -95,13 +100,14 @@ class _OriginalVariables(_PoolVariables):
     password: Annotated[str, env.computed(lambda data: secret_sources.given(data["variables"], "WA_DB_PASSWORD"))] = (
         env.HIDDEN
     )
-    hostname: str = env.variable("WA_DB_HOSTNAME", "127.0.0.1")
+    hostname: env.Host = env.variable("WA_DB_HOSTNAME", "127.0.0.1")
     port: Annotated[int, env.integer(1, 65535)] = env.variable("WA_DB_PORT", 3306)
     prefix: str = env.variable("WA_DB_NAME_PREFIX", "tidings_")
 
     def mysql_url(self, family: str) -> str:
         user, password = quote(self.username, safe=""), quote(self.password, safe="")
-        return f"mysql+aiomysql://{user}:{password}@{self.hostname}:{self.port}/{self.prefix}{family}"
+        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"mysql+aiomysql://{user}:{password}@{host}:{self.port}/{self.prefix}{family}"
 
 
 def database_at(
@@ -178,7 +184,7 @@ class InstallationSettings(LogSettings):
     # Parts (`exposure.PARTS`) that may use plaintext over a network.
     plaintext: exposure.Allowed = exposure.ALLOWED
     # Name in the certificates of all Coreapps; empty if each certificate names its own host.
-    coreapp_tls_name: str = env.variable("TIDINGS_COREAPP_TLS_NAME")
+    coreapp_tls_name: Annotated[str, env.text(_certificate_name)] = env.variable("TIDINGS_COREAPP_TLS_NAME")
 
     def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the internal addresses of the installation that this process listens on and calls."""
