@@ -41,6 +41,7 @@ _PAGES: tuple[tuple[str, str, Handler, bool], ...] = (
     ("/enter/{token:str}", "GET", entry.show, False),
     ("/enter/{token:str}", "POST", entry.enter, False),
     ("/link", "POST", entry.make_link, True),
+    ("/logout", "POST", entry.log_out, True),
     ("/static/{name:str}", "GET", files.asset, False),
     ("/register", "POST", numbers.register, True),
     ("/{number:str}", "GET", conversation.show_phone, True),

@@ -1,11 +1,15 @@
-"""Entry by a one-time link. Only its form uses the link, so that a preview or scanner of links does not."""
+"""Entry by a one-time link, and logout. Only its form uses the link, so that a preview or scanner of links does not."""
 
 from __future__ import annotations
+
+import logging
 
 from starlette.responses import Response
 
 from handset.web import sessions, strings
 from handset.web.site import ROOT, HandsetRequest, PageFailure
+
+log = logging.getLogger(__name__)
 
 
 async def show(page: HandsetRequest) -> Response:
@@ -27,6 +31,21 @@ async def enter(page: HandsetRequest) -> Response:
         secure=page.site.is_secure,
         httponly=True,
         samesite="strict",
+    )
+    return response
+
+
+async def log_out(page: HandsetRequest) -> Response:
+    """End the session of this browser, also for copies of its cookie, and the event streams of its pages."""
+    site = page.site
+    try:
+        await site.sessions.end(page.session)
+    except OSError as error:
+        log.warning("session.end_not_stored", extra={"error": repr(error)[:200]})
+    site.streams.end(page.session.id)
+    response = page.render("logged_out.html", {})
+    response.delete_cookie(
+        site.cookie(page.request), path=site.cookie_path, secure=site.is_secure, httponly=True, samesite="strict"
     )
     return response
 

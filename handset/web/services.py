@@ -16,7 +16,7 @@ from handset.settings import FAMILY, WebSettings
 from handset.web import live, rendering
 from handset.web.app import HandsetApp
 from handset.web.phones import PhoneBook
-from handset.web.sessions import PageSessions
+from handset.web.sessions import EndedSessions, PageSessions
 from handset.web.site import ROOT, Site
 from tidings.aio.clock import SystemClock
 from tidings.aio.service import run_services
@@ -44,6 +44,7 @@ CONNECTIONS = 128  # concurrent connections of browsers; one more is closed at o
 RATE, BURST = 100.0, 200.0
 GRACE = 2.0  # seconds that requests in progress have to finish when the process stops
 UPLOADS = "uploads"  # directory for files on their way to the network
+ENDED = "handset-sessions-ended"  # file with ended sessions of browsers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ async def run_web(settings: WebSettings, stop: asyncio.Event, ready: Callable[[P
                 )
                 site = Site(
                     book,
-                    PageSessions(key, clock),
+                    PageSessions(key, clock, _ended_sessions(settings.data_dir / ENDED)),
                     streams,
                     PageAssets(f"{ROOT}/static", ("tidings.pages", "handset.web")),
                     rendering.environment(),
@@ -158,6 +159,13 @@ async def _serve(
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{ROOT}"
     ready(PageAddress(url, f"{url}/enter/{site.sessions.make_link()}"))
     await run_services([watch, site.book, server], stop)
+
+
+def _ended_sessions(path: Path) -> EndedSessions:
+    try:
+        return EndedSessions(path)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
 
 
 def _empty(uploads: Path) -> None:

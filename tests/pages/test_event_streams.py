@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tidings.pages.event_streams import EventStreams
 
 
@@ -37,6 +39,22 @@ async def test_a_page_that_connects_again_gets_what_it_missed() -> None:
     chunks = again.chunks()
     await anext(chunks)
     assert b"event: later" in await anext(chunks)
+
+
+async def test_the_streams_of_one_owner_are_ended() -> None:
+    streams = EventStreams()
+    mine, others = streams.open("me", ["a"]), streams.open("you", ["a"])
+    assert mine is not None
+    assert others is not None
+    chunks, more = mine.chunks(), others.chunks()
+    await anext(chunks)
+    await anext(more)
+    streams.end("me")
+    with pytest.raises(StopAsyncIteration):
+        await anext(chunks)
+    assert streams.count == 1
+    streams.publish("a", "changed")
+    assert b"event: changed" in await anext(more)
 
 
 async def test_a_page_that_missed_too_much_or_another_process_loads_everything() -> None:

@@ -61,7 +61,7 @@ class EventStreams:
         self._events: collections.deque[PageEvent] = collections.deque(maxlen=KEPT)
         self._position = 0
         self._owners: collections.Counter[str] = collections.Counter()
-        self._waiting: set[asyncio.Event] = set()
+        self._open: set[EventStream] = set()
         self._closed = False
 
     @property
@@ -83,14 +83,19 @@ class EventStreams:
         """Send an event to the streams of a topic. data: one line, which is not empty"""
         self._position += 1
         self._events.append(PageEvent(self._position, topic, name, data))
-        for event in self._waiting:
-            event.set()
+        for stream in self._open:
+            stream.has_events.set()
+
+    def end(self, owner: str) -> None:
+        """End the streams of one owner, whose session has ended."""
+        for stream in [each for each in self._open if each.owner == owner]:
+            stream.close()
 
     def close(self) -> None:
         """End all streams, because the process stops."""
         self._closed = True
-        for event in self._waiting:
-            event.set()
+        for stream in self._open:
+            stream.has_events.set()
 
     def open(self, owner: str, topics: Collection[str], last_id: str = "") -> EventStream | None:
         """Open a stream; `None` when too many are open. Close it in any case.
@@ -103,7 +108,7 @@ class EventStreams:
         self._owners[owner] += 1
         position, is_known = self._start(last_id)
         stream = EventStream(self, owner, topics, position=position, is_known=is_known)
-        self._waiting.add(stream.has_events)
+        self._open.add(stream)
         return stream
 
     async def chunks(self, stream: EventStream) -> AsyncIterator[bytes]:
@@ -131,7 +136,7 @@ class EventStreams:
 
     def closed(self, stream: EventStream) -> None:
         """Called once by each stream when it is closed."""
-        self._waiting.discard(stream.has_events)
+        self._open.discard(stream)
         self._owners[stream.owner] -= 1
         if not self._owners[stream.owner]:
             del self._owners[stream.owner]

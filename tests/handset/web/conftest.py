@@ -195,10 +195,14 @@ async def shop(live_network: LiveNetwork, tmp_path: Path) -> AsyncIterator[Recor
         yield shop
 
 
+def registration_form(page: Page) -> Element:
+    """Return the form that registers a number, in the list of phones."""
+    return next(form for form in page.root.all("form") if form.all("input", name="name"))
+
+
 async def register(browser: Browser, number: str) -> Page:
     """Register a number by the form."""
     page = await browser.get("/handset")
-    form = next(form for form in page.root.all("form") if form.all("input", name="name"))
-    done = await browser.send(page, form, {"number": f"+{number}", "name": "Ada"})
+    done = await browser.send(page, registration_form(page), {"number": f"+{number}", "name": "Ada"})
     assert done.url.endswith(f"/handset/{number}"), done.text
     return done

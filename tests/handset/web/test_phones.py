@@ -21,7 +21,17 @@ from tests.handset.conftest import COMPANY, SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
-from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Pages, register, serving, settings_for
+from tests.handset.web.conftest import (
+    ADA,
+    BOB,
+    CHAT,
+    Browser,
+    Pages,
+    register,
+    registration_form,
+    serving,
+    settings_for,
+)
 from tests.pages import document
 from tidings.client.errors import NetworkTimeout
 from tidings.client.http import NetworkApi
@@ -71,7 +81,7 @@ async def test_a_registration_that_waits_for_the_network_does_not_delay_other_nu
 @pytest.mark.parametrize("number", ["", "five", "123", "+1" * 20])
 async def test_an_invalid_number_is_refused(browser: Browser, number: str) -> None:
     page = await browser.get("/handset")
-    page = await browser.send(page, page.root.all("form")[-2], {"number": number})
+    page = await browser.send(page, registration_form(page), {"number": number})
     assert (page.status, page.root.one("p", class_="problem").text) == (
         422,
         "A phone number has 7 to 15 digits, such as +15550100001.",
@@ -343,8 +353,7 @@ async def test_attempts_to_register_without_a_response_do_not_add_up_to_more_key
         silent.setattr(NetworkApi, "register", mock.AsyncMock(side_effect=NetworkTimeout("no response")))
         for _ in range(3):
             page = await browser.get("/handset")
-            form = next(form for form in page.root.all("form") if form.all("input", name="name"))
-            assert (await browser.send(page, form, {"number": CLARA})).status == 503
+            assert (await browser.send(page, registration_form(page), {"number": CLARA})).status == 503
     await register(browser, CLARA)
     with contextlib.closing(sqlite3.connect(tmp_path / "pages" / "handset.db")) as store:
         query = "SELECT count(*) FROM handset_prekeys WHERE number = ? AND kind = ?"
@@ -356,7 +365,7 @@ async def test_a_network_that_is_away_is_named(live_network: LiveNetwork, browse
     page = await browser.write(CHAT, "anybody?")
     assert (page.status, page.root.one("textarea").text) == (503, "anybody?")
     page = await browser.get("/handset")
-    page = await browser.send(page, page.root.all("form")[-2], {"number": BOB})
+    page = await browser.send(page, registration_form(page), {"number": BOB})
     assert page.status == 503
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
 import sqlite3
 from collections.abc import AsyncIterator
@@ -17,9 +18,10 @@ from handset.web import app
 from tests.handset.business import Recorder
 from tests.handset.conftest import LiveNetwork
 from tests.handset.scripted import BUSINESS
-from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Pages, register, serving, settings_for
+from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Page, Pages, register, serving, settings_for
 from tests.handset.web.test_messages import PNG, example
 from tests.pages import document
+from tidings.secrets import private_files
 
 POLICY = re.compile(
     r"default-src 'none'; script-src 'nonce-([A-Za-z0-9_-]{22})'; style-src 'self'; img-src 'self' blob:;"
@@ -93,6 +95,56 @@ async def test_a_page_makes_a_link_for_another_browser(pages: Pages, browser: Br
     link = (await browser.press(page, button)).root.one("code").text
     async with pages.browser(link) as other:
         assert (await other.get(f"/handset/{ADA}")).status == 200
+
+
+async def log_out(browser: Browser) -> Page:
+    page = await browser.get("/handset")
+    (button,) = [each for each in page.root.all("button") if each.text == "Log out"]
+    return await browser.press(page, button)
+
+
+async def test_a_logout_ends_the_session_of_one_browser(pages: Pages, browser: Browser) -> None:
+    page = await browser.get("/handset")
+    (button,) = [each for each in page.root.all("button") if each.text == "Make a link"]
+    link = (await browser.press(page, button)).root.one("code").text
+    name = f"tidings_handset_{pages.origin.rpartition(':')[2]}"
+    copied = browser.client.cookies[name]
+    async with pages.browser(link) as other:
+        left = await log_out(browser)
+        assert (left.status, left.root.one("h1").text) == (200, "You are logged out")
+        assert "For a new link, stop" in left.text
+        assert document.faults(left.response.text) == []
+        check_headers(left.response)
+        cookie = left.response.headers["set-cookie"]
+        assert cookie.startswith(f'{name}=""; ')
+        assert {"HttpOnly", "Max-Age=0", "Path=/handset", "SameSite=strict"} <= set(cookie.split("; "))
+        assert name not in browser.client.cookies
+        assert (await browser.get("/handset")).status == 403
+        # Phones stay open, and other sessions continue.
+        assert (await other.get(f"/handset/{ADA}")).status == 200
+    async with pages.unauthenticated() as thief:
+        thief.client.cookies.set(name, copied)
+        assert (await thief.get("/handset")).status == 403
+
+
+async def test_a_logout_without_the_token_of_a_form_is_refused(browser: Browser) -> None:
+    for fields in ({}, {"csrf": "x"}):
+        assert (await browser.client.post("/handset/logout", data=fields)).status_code == 403
+    assert (await browser.get("/handset")).status == 200
+
+
+async def test_a_logout_whose_end_cannot_be_stored_still_ends_the_session(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(private_files, "replace", fail)
+    cookies = dict(browser.client.cookies)
+    assert (await log_out(browser)).status == 200
+    assert "session.end_not_stored" in caplog.messages
+    browser.client.cookies.update(cookies)
+    assert (await browser.get("/handset")).status == 403
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -434,6 +486,14 @@ async def test_a_session_has_at_most_8_streams(browser: Browser) -> None:
             await asyncio.sleep(0.02)
     for response in opened:
         await response.aclose()
+
+
+async def test_streams_of_a_session_end_with_it(browser: Browser) -> None:
+    async with browser.client.stream("GET", f"/handset/{ADA}/events") as response:
+        await log_out(browser)
+        async with asyncio.timeout(10):
+            async for _ in response.aiter_text():
+                pass
 
 
 async def test_streams_end_when_the_process_stops(live_network: LiveNetwork, tmp_path: Path) -> None:

@@ -38,6 +38,31 @@ async def test_numbers_are_registered_closed_opened_and_used_side_by_side(handse
     assert second != first
 
 
+async def test_a_logout_ends_the_session_in_all_tabs(handsets: Scene, page: Page, contexts: Contexts) -> None:
+    await page.goto(handsets.handset_url)
+    await page.get_by_role("button", name="Make a link").click()
+    link = await page.locator("code").inner_text()
+    # This session is not the one that other tests use.
+    context, watch = await contexts.open(bypass_csp=True)
+    entered = await context.new_page()
+    await entered.goto(link)
+    await entered.get_by_role("button", name="Open the phones").click()
+    await open_chat(handsets, entered)
+    second = await context.new_page()
+    await second.goto(handsets.handset_url)
+    watch.allow("status of 403")
+    await second.get_by_role("button", name="Log out").click()
+    await expect(second.get_by_role("heading", name="You are logged out")).to_be_visible()
+    assert await axe.violations(second) == []
+    assert await context.cookies() == []
+    await entered.bring_to_front()
+    await expect(entered.get_by_role("region", name="Connection")).to_contain_text("The session has ended.")
+    await second.goto(handsets.handset_url)
+    await expect(second.get_by_text("This page opens by a link")).to_be_visible()
+    await page.goto(handsets.handset_url)
+    await expect(page.get_by_role("heading", name="Phones")).to_be_visible()
+
+
 async def test_a_number_that_is_none_is_refused_in_words(handsets: Scene, page: Page, contexts: Contexts) -> None:
     contexts.watch.allow("status of 422")
     await page.goto(handsets.handset_url)
