@@ -278,13 +278,14 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
         if kind is str and value.isprintable() and "'" not in value and "\\" not in value:
             # No character with a meaning for the server: all others that have one are control characters.
             return f"'{value}'"
-        if kind is int:
-            return str(value)
         if kind is bytes:
             return f"x'{value.hex()}'"
         if kind is list or kind is tuple:
             return f"({','.join(map(escape_value, value))})"
-        return "NULL" if value is None else escape(value)
+        if value is None:
+            return "NULL"
+        # The driver would write an `IntEnum` as text.
+        return int.__repr__(value) if isinstance(value, int) else escape(value)
 
     return escape_value
 

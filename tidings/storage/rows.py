@@ -99,8 +99,17 @@ class _Prepared:
         """Yield the queries for these rows: as few as `_MAX_STATEMENT` allows for an INSERT, else one per row."""
 
         def escaped(row: Any) -> tuple[Any, ...]:
-            # `%` writes a number as `escape` does, at the cost of no call.
-            return tuple([value if type(value) is int else escape(value) for value in self.values(row)])
+            # `%` writes a number as `escape` does. Letters and digits need no escaping. Most values cost no call so.
+            return tuple(
+                [
+                    value
+                    if type(value) is int
+                    else f"'{value}'"
+                    if type(value) is str and value.isalnum()
+                    else escape(value)
+                    for value in self.values(row)
+                ]
+            )
 
         if self.insert is None:
             for row in rows:
