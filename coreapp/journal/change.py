@@ -137,11 +137,12 @@ def _not_sealed(found: Sequence[callbacks.Callback]) -> Sequence[bytes]:
     raise RuntimeError("the change was not put into a journal")
 
 
-@dataclasses.dataclass(slots=True)
+@merging.change_class
 class Change:
     """Rows of one unit of work, written all or nothing: a field for each kind of row, in the order of the writes."""
 
     account: str
+    _: dataclasses.KW_ONLY
     new_messages: Sequence[messages.MessageRow] = merging.rows(messages.add)
     used_keys: Sequence[idempotency.UsedKey] = merging.rows(idempotency.save)
     # new jobs, or existing ones that have become `ENCRYPTED`
@@ -150,7 +151,7 @@ class Change:
     # messages whose jobs have become `ENCRYPTED`
     encrypted_messages: Sequence[str] = merging.part_of(_Encrypted, about="jobs")
     # records of failed attempts at queued jobs; deleted with the jobs that leave the queue
-    failures: job_errors.JobErrorChanges | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
+    failures: job_errors.JobErrorChanges | None = merging.nested(job_errors.execute, about="jobs")
     # peers whose session is deleted
     dropped_sessions: Sequence[str] = merging.part_of(SessionRows, about="keys")
     whole_sessions: Sequence[sessions.SealedSession] = merging.part_of(SessionRows)
@@ -192,9 +193,9 @@ class Change:
     finished_downloads: Sequence[str] = merging.rows(media_downloads.finish)
     # downloads that are not in memory and whose messages were revoked; their `found` fills callbacks
     withdrawn_downloads: Sequence[media_downloads.WithdrawnDownload] = merging.rows(media_downloads.withdraw)
-    groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)  # noqa: RUF009
+    groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)
     # acknowledges the identities of all peers for which it returns true; None for no such acknowledgement
-    acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")  # noqa: RUF009
+    acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")
     found_identities: Sequence[identities.StoredIdentity] = merging.part_of(_Identities)
     # (peer, hash); void if the peer has another hash when it is written
     acknowledged_identities: Sequence[tuple[str, bytes]] = merging.part_of(_Identities)

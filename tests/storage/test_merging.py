@@ -60,9 +60,10 @@ class Family:
         written.append(("family", (sorted(self.dropped), sorted(self.saved))))
 
 
-@dataclasses.dataclass(slots=True)
+@merging.change_class
 class Change:
     account: str
+    _: dataclasses.KW_ONLY
     append: Sequence[Pair] = merging.rows(append, about="jobs")
     last: Sequence[Pair] = merging.rows(last, key=itemgetter(0))
     dropped: Sequence[str] = merging.part_of(Family, about="keys")
@@ -85,7 +86,9 @@ async def write(*changes: Change) -> list[tuple[str, Any]]:
 
 async def test_rows_are_merged_in_order_by_last_key_or_by_highest_rank() -> None:
     first, second = [("a", 1), ("b", 2)], [("b", 1), ("a", 3)]
-    assert await write(Change("x", first, first, highest=first), Change("y", second, second, highest=second)) == [
+    assert await write(
+        Change("x", append=first, last=first, highest=first), Change("y", append=second, last=second, highest=second)
+    ) == [
         ("append", [*first, *second]),
         ("last", [("a", 3), ("b", 1)]),
         ("highest", [("a", 3), ("b", 2)]),

@@ -1,7 +1,8 @@
 """Merging of many changes into one write per kind of row.
 
-A class of changes is a dataclass with an `account` and one field per kind of row. Each field is made by one of the
-functions below, which takes the writer and states how several changes merge. Rows are written in field order.
+A class of changes, decorated with `change_class`, has an `account` and one field per kind of row. Each field is made by
+one of the functions below, which takes the writer and states how several changes merge. Rows are written in field
+order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, dataclass_transform
 
 from tidings.storage.database import Connection, Subject
 
@@ -35,13 +36,27 @@ class Family(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    # Merges all changes into what is written; returns a false value for nothing. Its first argument is the getter of
-    # the field; for a family, what tells whether a change has any of its rows.
+    # Merges changes with such rows into what is written; returns a false value for nothing. Its first argument is the
+    # getter of the field.
     merge: Callable[[Callable[[Any], Any], Sequence[Any]], Any]
     write: Callable[[Connection, Any], Awaitable[None]]
     about: Subject = "messages"
     # None for a kind that depends on no other.
     family: type[Family] | None = None
+
+
+@dataclass_transform()
+def change_class(changes: type[Row]) -> type[Row]:
+    """Make a class a dataclass of which an instance stores only the fields that it was given. A change has few of some
+    forty fields, and a message several changes.
+    """
+
+    def __init__(self: Row, account: str, **given: Any) -> None:
+        self.__dict__.update(given, account=account)
+
+    made = dataclasses.dataclass(init=False)(changes)
+    made.__init__ = __init__  # type: ignore[method-assign, assignment]
+    return made
 
 
 def rows(
@@ -76,7 +91,7 @@ def rows_by_account(
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Mapping[str, Sequence[Row]]:
         merged: dict[str, list[Row]] = {}
-        for change in filter(get, changes):
+        for change in changes:
             merged.setdefault(change.account, []).extend(get(change))
         return merged
 
@@ -92,7 +107,7 @@ def mapping(
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Mapping[Key, Value]:
         merged: dict[Key, Value] = {}
-        for found in filter(None, map(get, changes)):
+        for found in map(get, changes):
             _update(merged, found, combine)
         return merged
 
@@ -108,7 +123,7 @@ def mapping_by_account(
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Mapping[str, Mapping[Key, Value]]:
         merged: dict[str, dict[Key, Value]] = {}
-        for change in filter(get, changes):
+        for change in changes:
             _update(merged.setdefault(change.account, {}), get(change), combine)
         return merged
 
@@ -122,17 +137,15 @@ def joined(known: Sequence[Row], more: Sequence[Row]) -> Sequence[Row]:
 
 def nested(write: Callable[[Connection, Sequence[Row]], Awaitable[None]], *, about: Subject = "messages") -> Row | None:
     """Return a field for nested changes that `write` merges itself."""
-    return _field(None, _Kind(lambda get, changes: list(filter(None, map(get, changes))), write, about))
+    return _field(None, _Kind(lambda get, changes: list(map(get, changes)), write, about))
 
 
 def part_of(family: type[Family], default: Any = (), *, about: Subject = "messages") -> Any:
     """Return a field whose rows `family` merges and writes, at the position of the family's first field."""
-
-    def merge(has_rows: Callable[[Any], Any], changes: Sequence[Any]) -> Family | None:
-        found = list(filter(has_rows, changes))
-        return family(found) if found else None
-
-    return _field(default, _Kind(merge, lambda connection, merged: merged.write(connection), about, family))
+    return _field(
+        default,
+        _Kind(lambda _, changes: family(changes), lambda connection, merged: merged.write(connection), about, family),
+    )
 
 
 def _field(default: Value, kind: _Kind) -> Value:
@@ -162,26 +175,34 @@ class Merger:
     """Row kinds of one class of changes, in the order of their writes."""
 
     def __init__(self, changes: type) -> None:
-        # Each kind with the first argument of its `merge`.
+        # Each kind with the getter of its field; for a family, of its first one.
         self._kinds: list[tuple[Callable[[Any], Any], _Kind]] = []
-        kinds = [(field.name, field.metadata["kind"]) for field in dataclasses.fields(changes) if field.metadata]
-        seen: set[type[Family]] = set()
-        for name, kind in kinds:
-            if kind.family is None:
-                self._kinds.append((attrgetter(name), kind))
-            elif kind.family not in seen:
-                seen.add(kind.family)
-                self._kinds.append((_any_of([other for other, of in kinds if of.family is kind.family]), kind))
+        # For each field, the position of its kind.
+        self._positions: dict[str, int] = {}
+        families: dict[type[Family], int] = {}
+        for field in dataclasses.fields(changes):
+            if not field.metadata:
+                continue
+            kind: _Kind = field.metadata["kind"]
+            position = len(self._kinds)
+            if kind.family is not None:
+                position = families.setdefault(kind.family, position)
+            if position == len(self._kinds):
+                self._kinds.append((attrgetter(field.name), kind))
+            self._positions[field.name] = position
 
     def merge(self, changes: Sequence[Any]) -> Merged:
         """Merge `changes`, which are given in their order."""
-        return Merged([(kind, kind.merge(get, changes)) for get, kind in self._kinds])
-
-
-def _any_of(names: Sequence[str]) -> Callable[[Any], Any]:
-    """Return a function that returns a true value for an object that has one in any of these attributes."""
-    get = attrgetter(*names)
-    return get if len(names) == 1 else lambda of: any(get(of))
+        found: dict[int, list[Any]] = {}
+        for change in changes:
+            for name, given in change.__dict__.items():
+                if not given or (position := self._positions.get(name)) is None:
+                    continue
+                of_kind = found.setdefault(position, [])
+                # Several fields may be of one family.
+                if not of_kind or of_kind[-1] is not change:
+                    of_kind.append(change)
+        return Merged([(kind, kind.merge(get, found[at])) for at, (get, kind) in enumerate(self._kinds) if at in found])
 
 
 class Merged:
@@ -198,7 +219,7 @@ class Merged:
 
     def part(self, family: type[PartOf]) -> PartOf | None:
         """Return the merged rows of one family; None if there are none."""
-        return next(merged for kind, merged in self._found if kind.family is family)  # type: ignore[no-any-return]
+        return next((merged for kind, merged in self._found if kind.family is family), None)
 
     async def write(self, connection: Connection) -> None:
         """Write all rows, kind by kind. May be called again with the same rows."""

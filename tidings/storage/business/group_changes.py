@@ -68,11 +68,12 @@ async def _withdraw(connection: Connection, ids_by_author: Mapping[str, Sequence
         await group_messages.delete_unread(connection, ids, author=author)
 
 
-@dataclasses.dataclass(slots=True)
+@merging.change_class
 class GroupChanges:
     """Changes of one unit of work, all or nothing. It has a field per kind of row, in the order of the writes."""
 
     account: str
+    _: dataclasses.KW_ONLY
     groups: Sequence[StoredGroup] = merging.rows(groups.save, key=attrgetter("account", "id"))
     own_keys: Sequence[OwnKey] = merging.rows(sender_keys.save_own, key=attrgetter("account", "group_id"))
     # Groups with a new own key, whose holders are all removed before `holders` are written.
