@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 
-from prometheus_client import Counter, Summary
+from prometheus_client import Summary
 
+from tidings.observability.hot_counter import Count, HotCounter
 from tidings.storage.business.messages import Status
 
-PERSISTED = Counter("out_message_persisted", "Messages accepted, by type", ["type", "number"])
-REACHED = Counter("out_message_status", "Statuses that messages reached", ["status", "number"])
+PERSISTED = HotCounter("out_message_persisted", "Messages accepted, by type", ["type", "number"])
+REACHED = HotCounter("out_message_status", "Statuses that messages reached", ["status", "number"])
 SENT = Summary(
     "out_message_sent_duration_ms",
     "Milliseconds from acceptance of a message until the network has stored it",
     ["type", "number"],
 )
-RECEIVED = Counter("in_message_persisted", "Messages from recipients that were stored, by type", ["type", "number"])
+RECEIVED = HotCounter("in_message_persisted", "Messages from recipients that were stored", ["type", "number"])
 HANDLED = Summary("endpoint_requests_duration_ms", "Requests from Webapps and their duration", ["method", "result"])
 CALLED = Summary(
     "internal_server_requests_duration_ms", "Calls to the network and their duration", ["operation", "result"]
@@ -30,7 +31,7 @@ _sent = functools.cache(SENT.labels)
 
 
 @functools.cache
-def _reached(status: Status, number: str) -> Counter:
+def _reached(status: Status, number: str) -> Count:
     return REACHED.labels(status.name.lower(), number)
 
 

@@ -14,8 +14,6 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Sequence
 
-from prometheus_client import Counter
-
 from coreapp import statistics
 from coreapp.accepting.checks import GROUP, CheckFailure, RecipientChecks
 from coreapp.accepting.expiry import JobExpiry
@@ -30,6 +28,7 @@ from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.observability import tracing
+from tidings.observability.hot_counter import HotCounter
 from tidings.observability.tracing import Kind
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import MessageRow, Status
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 # Jobs of an earlier owner that are resumed per event-loop iteration: about 2 ms.
 RESUMED_PER_ITERATION = 50
 
-ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["encrypted"])
+ACCEPTED = HotCounter("tidings_messages_accepted_total", "Messages accepted", ["encrypted"])
 
 
 @dataclasses.dataclass(slots=True)

@@ -6,13 +6,12 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
-from prometheus_client import Counter
-
+from tidings.observability.hot_counter import HotCounter
 from tidings.storage.business.messages import Status
 from tidings.wire import device, ids
 from tidings.wire.device import Deliver
 
-EVENTS = Counter("tidings_events_total", "Deliveries from the network", ["kind", "outcome"])
+EVENTS = HotCounter("tidings_events_total", "Deliveries from the network", ["kind", "outcome"])
 
 STATUSES = {device.DELIVERED: Status.DELIVERED, device.READ: Status.READ, device.EXPIRED: Status.FAILED}
 MAX_ID = 64

@@ -14,18 +14,17 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from prometheus_client import Counter
-
 from coreapp.journal.journal import Journal
 from coreapp.quarantine import Quarantine
 from coreapp.webhook.events import cloud_subject
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CurrentTargets
 from tidings.aio.clock import Clock
+from tidings.observability.hot_counter import HotCounter
 from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callbacks import Callback
 
-DIRECT = Counter(
+DIRECT = HotCounter(
     "tidings_callbacks_direct_total",
     "Statuses posted before their commit: accepted without a row, or written as a row",
     ["result"],
