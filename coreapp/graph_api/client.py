@@ -132,14 +132,9 @@ class GraphClient:
             async with asyncio.timeout(self.response_seconds):
                 await connection.request(request, limit=limit)
         except TimeoutError:
-            connection.abort()
             raise ResponseMissing(f"no response within {self.response_seconds:g} s") from None
         except OSError as error:
-            connection.abort()
             raise ResponseMissing(str(error) or type(error).__name__) from None
-        except BaseException:
-            connection.abort()
-            raise
         return self._response_of(connection, limit)
 
     def _response_of(self, connection: _GraphConnection, limit: int) -> CloudResponse:

@@ -82,13 +82,11 @@ class Poster:
         # Their servers were verified against other certificates.
         self.close()
 
-    def _follow_revocations(self) -> None:
+    def _follow_revocations(self, revocations: Path) -> None:
         """Read the revocation lists again if their file has changed. If it cannot be read, no server is trusted."""
-        if self.revocations is None:
-            return
         seen: tuple[int, ...] = ()
         try:
-            found = self.revocations.stat()
+            found = revocations.stat()
             # The change time, because other rights make an unreadable file readable.
             seen = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         except OSError:
@@ -107,8 +105,9 @@ class Poster:
         excerpt: set to the first `EXCERPT_BYTES` bytes of the response's content; None if they are not wanted
         """
         address = address_of(url, self.user_agent)
-        self._follow_revocations()
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        if self.revocations is not None:
+            self._follow_revocations(self.revocations)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
         with self._limit:
             connection = await self._exchange(address.origin, request)
@@ -145,13 +144,13 @@ class Poster:
         kept = self._take_idle(origin)
         if kept is not None:
             try:
-                await _post(kept, request)
+                await kept.request(request, limit=RESPONSE_LIMIT)
                 return kept
             except ConnectionClosedEarly as closed:
                 if not closed.unused:
                     raise
         connection = await self._connect(origin)
-        await _post(connection, request)
+        await connection.request(request, limit=RESPONSE_LIMIT)
         return connection
 
     def _keep(self, connection: _KeptConnection, excerpt: bytearray | None) -> bool:
@@ -167,14 +166,6 @@ class Poster:
         else:
             return False
         return True
-
-
-async def _post(connection: _KeptConnection, request: bytes) -> None:
-    try:
-        await connection.request(request, limit=RESPONSE_LIMIT)
-    except BaseException:
-        connection.abort()
-        raise
 
 
 class TimeLimit:

@@ -268,7 +268,8 @@ class EgressConnection(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Return whether the response is complete and another request can be sent."""
-        return self.parser.keep_alive and self.is_usable
+        # Inlined, as a post is a hot path.
+        return self.parser.keep_alive and self._transport is not None and not self._transport.is_closing()
 
     @property
     def secured(self) -> ssl.SSLObject | None:
@@ -294,15 +295,19 @@ class EgressConnection(asyncio.Protocol):
         """Send a request, and read its response up to the end of its head and further to its end or beyond `limit`
         bytes.
 
-        Raises `BadResponse`, `ConnectionClosedEarly` and other `OSError`s. A response that breaks off after its head
-        raises nothing.
+        Raises `BadResponse`, `ConnectionClosedEarly` and other `OSError`s, after which the connection is closed; so it
+        is when the caller is cancelled. A response that breaks off after its head raises nothing.
         """
         if not self.is_usable:
             raise ConnectionClosedEarly(unused=True)
-        await self.send(request)
         parser = self.parser
-        while not parser.is_complete and not (parser.is_headed and (self.is_lost or parser.size > limit)):
-            await self.read()
+        try:
+            await self.send(request)
+            while not parser.is_complete and not (parser.is_headed and (self.is_lost or parser.size > limit)):
+                await self.read()
+        except BaseException:
+            self.abort()
+            raise
 
     def send(self, request: bytes) -> asyncio.Future[None]:
         """Send a request; returns a future for the first read of its response, or for the end of the connection.
