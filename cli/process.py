@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
+import prometheus_client
+
 from cli import process_records, unread_variables
 from tidings import __version__
 from tidings.aio import crashpoints, service
@@ -114,6 +116,8 @@ def run(
             return 0
         os.environ.update(more)
     settings = read(os.environ)
+    # The time at which each series began would be a fifth of all lines of a scrape.
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     if fork is not None:
         fork(settings, pipes)
     if options.lifeline_fd is not None:
