@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import hmac
+import hashlib
 from collections.abc import Sequence
 
 PREFIX = "whsec_"
@@ -33,12 +33,16 @@ def headers(keys: Sequence[bytes], event_id: str, timestamp: int, body: bytes) -
 
 
 def _digest(key: bytes, signed: bytes) -> bytes:
-    """Return HMAC-SHA256. `hmac.digest` fetches the algorithm at each call, which is half of its 1.5 µs."""
-    state = _keyed(key).copy()
-    state.update(signed)
-    return state.digest()
+    """Return HMAC-SHA256 (RFC 2104). `hmac.digest` fetches the algorithm at each call, which is half of its 1.5 µs."""
+    begun_inner, begun_outer = _begun(key)
+    inner, outer = begun_inner.copy(), begun_outer.copy()
+    inner.update(signed)
+    outer.update(inner.digest())
+    return outer.digest()
 
 
 @functools.lru_cache(64)
-def _keyed(key: bytes) -> hmac.HMAC:
-    return hmac.new(key, digestmod="sha256")
+def _begun(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+    """Return the inner and the outer hash of a key of at most 64 bytes, before the message."""
+    block = key.ljust(64, b"\x00")
+    return hashlib.sha256(bytes(x ^ 0x36 for x in block)), hashlib.sha256(bytes(x ^ 0x5C for x in block))

@@ -16,7 +16,6 @@ import asyncio
 import collections
 import dataclasses
 import functools
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -132,7 +131,7 @@ class Journal:
         void: `seq` of callbacks that were not written
         """
         new: list[callbacks.Callback] = []
-        for callback in itertools.chain.from_iterable(change.new_callbacks for change in changes):
+        for callback in [callback for change in changes for callback in change.new_callbacks]:
             self._reporting[callback.subject] -= 1
             if not self._reporting[callback.subject]:
                 del self._reporting[callback.subject]

@@ -29,6 +29,7 @@ from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.aio.clock import Clock
 from tidings.aio.slots import Slots
 from tidings.observability import tracing
+from tidings.observability.hot_counter import Count, HotCounter
 from tidings.observability.tracing import Kind
 from tidings.storage.business import callback_history
 from tidings.storage.business.callback_history import Attempt, EndedAttempt
@@ -38,8 +39,8 @@ from tidings.storage.business.quarantine import Item, ItemKind
 log = logging.getLogger(__name__)
 
 _LABELS = ("result", "type", "number")
-REQUESTS = Counter("callback_requests_total", "Attempts at callbacks, each of one post counted", _LABELS)
-DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Milliseconds spent in attempts", _LABELS)
+REQUESTS = HotCounter("callback_requests_total", "Attempts at callbacks, each of one post counted", _LABELS)
+DURATION_SUM = HotCounter("callback_requests_duration_ms_sum", "Milliseconds spent in attempts", _LABELS)
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks that became dead letters")
 BATCHES = Histogram(
     "tidings_callback_batch_size", "Callbacks of a post with several", ("number",), buckets=(2, 5, 10, 20, 50, 100)
@@ -143,7 +144,7 @@ class Deliveries:
 
     async def _post(self, batch: list[Callback]) -> None:
         """Make one attempt at these callbacks, which are removed from `batch` as their outcome is handled."""
-        attempts, now = {callback.seq: callback.attempt for callback in batch}, self.clock.now()
+        attempts = {callback.seq: callback.attempt for callback in batch}
         try:
             if not self._slots.try_take():
                 await self._slots.take()
@@ -167,7 +168,9 @@ class Deliveries:
                 callback.attempt = attempts[callback.seq]
                 callback.alone |= were_together
                 try:
-                    self._settle([callback], self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
+                    self._settle(
+                        [callback], self.target(), self.clock.now(), None, f"{type(error).__name__}: {error}", 0.0
+                    )
                 except Exception as failure:
                     self._repeat(callback, failure)
 
@@ -365,7 +368,7 @@ def _count(batch: Sequence[Callback], result: str, took: float) -> None:
 
 
 @functools.cache
-def _counters(result: str, kind: str, number: str) -> tuple[Counter, Counter]:
+def _counters(result: str, kind: str, number: str) -> tuple[Count, Count]:
     """Return the counters of a result. Looking up labels costs more than counting; there are as many as HTTP
     statuses, for each type and number.
     """

@@ -65,7 +65,8 @@ class Slots:
     def release(self) -> None:
         """Release a slot."""
         self._taken -= 1
-        self._wake()
+        if self._waiting:
+            self._wake()
 
     def _wake(self) -> None:
         self._drop_gone()

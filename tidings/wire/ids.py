@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from collections.abc import Callable
@@ -63,6 +64,7 @@ def is_notice(message_id: str) -> bool:
     return message_id.startswith(_NOTICE_PREFIX) and made_at(message_id) is not None
 
 
+@functools.lru_cache(1024)
 def made_at(message_id: str) -> float | None:
     """Return the Unix time, in seconds, at which one of our ids was made; None for other ids."""
     digits = message_id[len(_PREFIX) : len(_PREFIX) + _TIME_LENGTH]

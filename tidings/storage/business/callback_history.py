@@ -11,8 +11,10 @@ The attempts at a callback in the queue are rows of their own.
 from __future__ import annotations
 
 import dataclasses
+import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -166,6 +168,7 @@ _decode_list = msgspec.msgpack.Decoder(list[EndedCallback]).decode
 _decode_parts = msgspec.msgpack.Decoder(list[SealedPart]).decode
 _decode_texts = msgspec.msgpack.Decoder(list[EndedTexts]).decode
 
+_PLACE = attrgetter("callback.account", "callback.shard", "callback.seq")
 _ZLIB = b"\x78"  # first byte of what zlib makes, and of no MessagePack of a list
 
 
@@ -188,12 +191,11 @@ def decode_texts(packed: bytes) -> list[EndedTexts]:
     return _decode_texts(_unpack(packed))
 
 
-def fingerprint(value: str) -> bytes:
-    """Return the 4 bytes by which callbacks with this recipient, kind, event id or message id are found.
-
-    Others may have the same bytes.
+def fingerprints_of(values: Collection[str]) -> bytes:
+    """Return 4 bytes for each value: a recipient, kind, event id or message id, by which callbacks are found. Others
+    may have the same bytes.
     """
-    return zlib.crc32(value.encode("utf-8", "replace")).to_bytes(4, "big")
+    return struct.pack(f">{len(values)}I", *[zlib.crc32(value.encode("utf-8", "replace")) for value in values])
 
 
 async def save_attempts(connection: Connection, found: Sequence[Attempt]) -> None:
@@ -217,7 +219,7 @@ def segments_of(ended: Sequence[EndedAttempt], seal: SealTexts) -> Iterator[Segm
     """
     chosen: list[EndedAttempt] = []
     size = 0
-    for one in sorted(ended, key=_place):
+    for one in sorted(ended, key=_PLACE):
         callback, first = one.callback, (chosen[0] if chosen else one).callback
         is_apart = callback.account != first.account or callback.shard != first.shard or callback.seq - first.seq > SPAN
         if is_apart or (chosen and size + len(callback.body) > MAX_TEXTS):
@@ -227,11 +229,6 @@ def segments_of(ended: Sequence[EndedAttempt], seal: SealTexts) -> Iterator[Segm
         size += len(callback.body)
     if chosen:
         yield _segment(chosen, seal)
-
-
-def _place(one: EndedAttempt) -> tuple[str, int, int]:
-    callback = one.callback
-    return callback.account, callback.shard, callback.seq
 
 
 def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
@@ -269,7 +266,7 @@ def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
         first.seq,
         len(ended),
         max([one.at for one in ended]),
-        b"".join([fingerprint(value) for value in values]),
+        fingerprints_of(values),
         _pack(entries),
         _encode([(name, seal(first.account, name, _pack(texts)))]),
     )
@@ -325,7 +322,7 @@ async def list_segments(
         table.c.first_seq < high,
     )
     for value in values:
-        query = query.where(sa.func.instr(table.c.fingerprints, fingerprint(value)) > 0)
+        query = query.where(sa.func.instr(table.c.fingerprints, fingerprints_of((value,))) > 0)
     found = await connection.execute(query.order_by(table.c.last_seq.desc()).limit(limit))
     return [SegmentEntries(row.last_seq, _decode_entries(row.entries)) for row in found]
 

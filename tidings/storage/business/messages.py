@@ -41,12 +41,16 @@ class Listing(enum.IntEnum):
     FAILED = 2
 
 
-_LISTINGS = {Status.RECEIVED: Listing.INBOUND, Status.MARKED_READ: Listing.INBOUND, Status.FAILED: Listing.FAILED}
+_LISTINGS: Mapping[int, Listing] = {
+    Status.RECEIVED: Listing.INBOUND,
+    Status.MARKED_READ: Listing.INBOUND,
+    Status.FAILED: Listing.FAILED,
+}
 
 
 def listing_of(status: int) -> Listing:
     """Return the list that has the messages of a status."""
-    return _LISTINGS.get(Status(status), Listing.OUTBOUND)
+    return _LISTINGS.get(status, Listing.OUTBOUND)
 
 
 @dataclasses.dataclass(slots=True)
