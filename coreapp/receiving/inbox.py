@@ -395,7 +395,8 @@ class Inbox:
                 queued.set_exception(error)
 
         if all(delivery.kind in inspection.STATUSES for delivery in self._batcher.waiting()):
-            self._posted = self.statuses.direct.post(change.new_callbacks, commit)
+            about = change.statuses or ()
+            self._posted = self.statuses.direct.post(change.new_callbacks, commit, about=about)
         else:
             # Messages do not wait for the webhook.
             commit(change.new_callbacks, ())

@@ -244,7 +244,8 @@ class Transmitter:
     def _post_and_end(self, jobs: Sequence[Job]) -> None:
         """End jobs that the network has stored, after their statuses were posted if these can be posted directly."""
         report = self.statuses.reports.report([(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
-        self.statuses.direct.post(report.callbacks, functools.partial(self._commit_end, jobs, report))
+        commit = functools.partial(self._commit_end, jobs, report)
+        self.statuses.direct.post(report.callbacks, commit, about=report.statuses)
 
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
         if jobs:

@@ -71,13 +71,18 @@ class DirectPosts:
         self._is_committing = False
         self._is_closed = False
 
-    def post(self, callbacks: Sequence[Callback], commit: Commit) -> DirectBatch | None:
+    def post(self, callbacks: Sequence[Callback], commit: Commit, *, about: Collection[str]) -> DirectBatch | None:
         """Post new callbacks, and call `commit` afterwards. If they cannot be posted directly, all are committed with
         rows at once, and None is returned.
 
         callbacks: statuses that are derived again, with the same event ids, until `commit` has committed them
+        about: ids of the messages whose statuses `commit` commits, whether they have callbacks or not
         """
         loop = asyncio.get_running_loop()
+        if self._by_subject:
+            # Earlier statuses of these messages are not derived again after this commit. Those of a subject with a new
+            # callback are accepted before it; the others need rows now.
+            self._end_those_about(about, accepted_first={callback.subject for callback in callbacks})
         if self._is_closed or loop.time() < self._paused_until or not self._admits(callbacks):
             commit(callbacks, ())
             return None
@@ -121,10 +126,18 @@ class DirectPosts:
         later ones.
         """
         if self._by_subject and not self._is_committing:
-            for message_id in message_ids:
-                for subject in (message_id, cloud_subject(message_id)):
-                    if (batch := self._by_subject.get(subject)) is not None:
-                        self.end(batch)
+            self._end_those_about(message_ids)
+
+    def _end_those_about(self, message_ids: Collection[str], *, accepted_first: Collection[str] = ()) -> None:
+        """End the batches with unwritten statuses of these messages.
+
+        accepted_first: subjects whose statuses may stay unwritten
+        """
+        for message_id in message_ids:
+            for subject in (message_id, cloud_subject(message_id)):
+                batch = self._by_subject.get(subject)
+                if batch is not None and subject not in accepted_first:
+                    self.end(batch)
 
     def end(self, batch: DirectBatch) -> None:
         """Commit a batch now, with rows for its unwritten callbacks, after the earlier ones. A batch that has ended

@@ -9,16 +9,21 @@ from collections.abc import Sequence
 import pytest
 
 from coreapp.webhook import direct_posts
-from tests.coreapp.conftest import Running, World
+from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.sink import Post
+from tests.coreapp.webhook.cloud.test_cloud_webhooks import CloudPost, CloudSink, cloud_sink, subscribe
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tests.coreapp.webhook.test_history import entries, until
 from tests.manual_clock import ManualClock
 from tidings.storage.business import callbacks, messages
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
+from tidings.wire import core
 from tidings.wire import device as frames
+from tidings.wire.cloud import wamid
+
+__all__ = ["cloud_sink"]
 
 NUMBER = NUMBERS[0]
 TEXT = b'{"type":"text","text":{"body":"hi"}}'
@@ -214,6 +219,57 @@ async def test_an_unwritten_status_is_committed_before_a_later_one(
     assert world.sink.statuses_of(message) == ["sent", "delivered"]
 
 
+async def test_an_unwritten_status_is_committed_before_a_later_one_that_only_the_other_webhook_gets(
+    world: World, cloud_sink: CloudSink, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    """The Cloud API reports no delivered reaction."""
+    await subscribe(world, cloud_sink.url)
+    running = await running_with(world, 1)
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+
+    async def never(post: CloudPost) -> int:
+        await asyncio.sleep(NEVER)
+        return 200
+
+    cloud_sink.respond = never
+    content = b'{"type":"reaction","reaction":{"message_id":"in-1","emoji":"x"}}'
+    message = (await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, NUMBER, "reaction", content))).id
+    await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 1)
+    await posted(world, 1)
+    assert rows.written == []
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await world.network.signals.until(lambda: world.network.acknowledged == ["d1"])
+    await running.killed()
+
+    cloud_sink.respond = lambda post: 200
+    await world.connected(await world.start(node="second"))
+    await cloud_sink.taken((wamid.encode(message, NUMBER), "sent"))
+
+
+async def test_an_unwritten_status_is_committed_before_a_later_one_that_no_webhook_gets(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    await world.configure(webhooks={"message": {"delivered": False}})
+    running = await running_with(world, 2)
+    other = (await running.client.send(NUMBERS[1])).id
+    await until(world, "done", 1)
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    Held(world, "sent")
+    message = (await running.client.send(NUMBER)).id
+    await world.sink.signals.until(lambda: (message, "sent") in [post.label for post in world.sink.posts])
+    written = len(rows.written)
+    # One batch. The callback that it has is accepted at once.
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    world.network.deliver(NUMBERS[1], frames.READ, id="r1", refs=[other])
+    await world.network.signals.until(lambda: set(world.network.acknowledged) == {"d1", "r1"})
+    assert rows.written[written:] == [event(message, Status.SENT)]
+    await running.killed()
+
+    world.sink.respond = lambda post: 200
+    await world.connected(await world.start(node="second"))
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["sent"])
+
+
 async def test_a_status_whose_earlier_one_is_being_committed_is_posted_after_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +291,7 @@ async def test_a_status_whose_earlier_one_is_being_committed_is_posted_after_it(
     await asyncio.wait_for(hanging.wait(), 60)
     direct._paused_until = 0.0
     (made,) = running.shard.receiving.statuses.reports.report([(message, Status.READ, None, None)]).callbacks
-    assert direct.post([made], lambda left, accepted: None) is None
+    assert direct.post([made], lambda left, accepted: None, about=[message]) is None
     released.set()
     await until(world, "done", 2)
     assert world.sink.statuses_of(message) == ["sent", "delivered"]
