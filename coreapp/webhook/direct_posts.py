@@ -64,9 +64,10 @@ class DirectPosts:
     def __post_init__(self) -> None:
         # Batches that are not committed yet, in their order.
         self._batches: dict[DirectBatch, None] = {}
-        # Batches of the unwritten callbacks; by subject, the latest one.
+        # Batches of the unwritten callbacks, by `seq`.
         self._by_seq: dict[int, DirectBatch] = {}
-        self._by_subject: dict[str, DirectBatch] = {}
+        # By subject: `seq` of its latest unwritten callback.
+        self._latest: dict[str, int] = {}
         self._paused_until = 0.0  # loop time
         self._is_committing = False
         self._is_closed = False
@@ -79,7 +80,7 @@ class DirectPosts:
         about: ids of the messages whose statuses `commit` commits, whether they have callbacks or not
         """
         loop = asyncio.get_running_loop()
-        if self._by_subject:
+        if self._latest:
             # Earlier statuses of these messages are not derived again after this commit. Those of a subject with a new
             # callback are accepted before it; the others need rows now.
             self._end_those_about(about, accepted_first={callback.subject for callback in callbacks})
@@ -91,7 +92,7 @@ class DirectPosts:
         batch.timer = loop.call_later(SECONDS, self._expire, batch)
         self._batches[batch] = None
         for callback in callbacks:
-            self._by_seq[callback.seq] = self._by_subject[callback.subject] = batch
+            self._by_seq[callback.seq], self._latest[callback.subject] = batch, callback.seq
         self.queue.offer_unwritten(callbacks)
         return batch
 
@@ -107,7 +108,7 @@ class DirectPosts:
                 continue
             _ACCEPTED.inc()
             del batch.unwritten[attempt.callback.seq]
-            self._forget(attempt.callback, batch)
+            self._forget(attempt.callback)
             self.queue.accepted_unwritten(attempt.callback)
             batch.accepted.append(attempt)
             if not batch.unwritten:
@@ -125,7 +126,7 @@ class DirectPosts:
         """End the batches with unwritten statuses of these messages, because a change is about to be queued that has
         later ones.
         """
-        if self._by_subject and not self._is_committing:
+        if self._latest and not self._is_committing:
             self._end_those_about(message_ids)
 
     def _end_those_about(self, message_ids: Collection[str], *, accepted_first: Collection[str] = ()) -> None:
@@ -135,9 +136,9 @@ class DirectPosts:
         """
         for message_id in message_ids:
             for subject in (message_id, cloud_subject(message_id)):
-                batch = self._by_subject.get(subject)
-                if batch is not None and subject not in accepted_first:
-                    self.end(batch)
+                seq = self._latest.get(subject)
+                if seq is not None and subject not in accepted_first:
+                    self.end(self._by_seq[seq])
 
     def end(self, batch: DirectBatch) -> None:
         """Commit a batch now, with rows for its unwritten callbacks, after the earlier ones. A batch that has ended
@@ -154,7 +155,7 @@ class DirectPosts:
         left = list(batch.unwritten.values())
         batch.unwritten.clear()
         for callback in left:
-            self._forget(callback, batch)
+            self._forget(callback)
         _WRITTEN.inc(len(left))
         self._is_committing = True
         try:
@@ -170,10 +171,10 @@ class DirectPosts:
         for batch in list(self._batches):
             self.end(batch)
 
-    def _forget(self, callback: Callback, batch: DirectBatch) -> None:
+    def _forget(self, callback: Callback) -> None:
         del self._by_seq[callback.seq]
-        if self._by_subject.get(callback.subject) is batch:
-            del self._by_subject[callback.subject]
+        if self._latest[callback.subject] == callback.seq:
+            del self._latest[callback.subject]
 
     def _expire(self, batch: DirectBatch) -> None:
         loop = asyncio.get_running_loop()

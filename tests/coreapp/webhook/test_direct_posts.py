@@ -11,6 +11,7 @@ import pytest
 from coreapp.webhook import direct_posts
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
+from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.sink import Post
 from tests.coreapp.webhook.cloud.test_cloud_webhooks import CloudPost, CloudSink, cloud_sink, subscribe
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
@@ -268,6 +269,25 @@ async def test_an_unwritten_status_is_committed_before_a_later_one_that_no_webho
     world.sink.respond = lambda post: 200
     await world.connected(await world.start(node="second"))
     await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["sent"])
+
+
+async def test_a_batch_with_two_statuses_of_a_message_ends_before_a_third_when_the_first_is_accepted(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    running = await running_with(world, 1)
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    Held(world, "delivered")
+    world.network.policy = lambda send: HOLD
+    message = (await running.client.send(NUMBER)).id
+    await world.network.signals.until(lambda: world.network.ids_sent() == [message])
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await posted(world, 2)
+    assert rows.written == []
+    direct = running.shard.webhook.direct
+    direct.end_before([message])
+    assert not direct._batches
+    await world.network.signals.until(lambda: world.network.acknowledged == ["d1"])
+    assert rows.written == [event(message, Status.DELIVERED)]
 
 
 async def test_a_status_whose_earlier_one_is_being_committed_is_posted_after_it(
