@@ -88,7 +88,10 @@ async def status_of(world: World, running: Running, message_id: str) -> Status:
     return Status(found.status)
 
 
-async def test_statuses_that_are_accepted_at_once_have_no_rows(world: World, rows: Rows) -> None:
+async def test_statuses_that_are_accepted_at_once_have_no_rows(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     running = await running_with(world, 1)
     world.network.receipts = ("delivered", "read")
     message = (await running.client.send(NUMBER)).id
@@ -144,6 +147,7 @@ async def test_a_refused_status_gets_a_row_and_is_retried(world: World, rows: Ro
 async def test_a_status_that_was_accepted_but_not_committed_is_posted_again_with_its_event_id(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     running = await running_with(world, 1)
     committed = asyncio.Event()
     committer = running.node.process.committer
@@ -178,10 +182,10 @@ async def test_a_status_that_was_accepted_but_not_committed_is_posted_again_with
 async def test_a_message_does_not_wait_for_the_posts_of_earlier_receipts(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     running, phone = await with_session(world)
     message = (await running.client.send(NUMBER)).id
     await world.until_jobs(0)
-    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     webhook = Held(world, "delivered")
     world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
     await world.sink.signals.until(lambda: (message, "delivered") in [post.label for post in world.sink.posts])
@@ -198,8 +202,8 @@ async def test_a_message_does_not_wait_for_the_posts_of_earlier_receipts(
 async def test_an_unwritten_status_is_committed_before_a_later_one(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
-    running, phone = await with_session(world)
     monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    running, phone = await with_session(world)
     Held(world, "sent")
     message = (await running.client.send(NUMBER)).id
     await world.sink.signals.until(lambda: (message, "sent") in [post.label for post in world.sink.posts])
@@ -224,9 +228,9 @@ async def test_an_unwritten_status_is_committed_before_a_later_one_that_only_the
     world: World, cloud_sink: CloudSink, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
     """The Cloud API reports no delivered reaction."""
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     await subscribe(world, cloud_sink.url)
     running = await running_with(world, 1)
-    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
 
     async def never(post: CloudPost) -> int:
         await asyncio.sleep(NEVER)
@@ -250,11 +254,11 @@ async def test_an_unwritten_status_is_committed_before_a_later_one_that_only_the
 async def test_an_unwritten_status_is_committed_before_a_later_one_that_no_webhook_gets(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     await world.configure(webhooks={"message": {"delivered": False}})
     running = await running_with(world, 2)
     other = (await running.client.send(NUMBERS[1])).id
     await until(world, "done", 1)
-    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     Held(world, "sent")
     message = (await running.client.send(NUMBER)).id
     await world.sink.signals.until(lambda: (message, "sent") in [post.label for post in world.sink.posts])
@@ -274,8 +278,8 @@ async def test_an_unwritten_status_is_committed_before_a_later_one_that_no_webho
 async def test_a_batch_with_two_statuses_of_a_message_ends_before_a_third_when_the_first_is_accepted(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
-    running = await running_with(world, 1)
     monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    running = await running_with(world, 1)
     Held(world, "delivered")
     world.network.policy = lambda send: HOLD
     message = (await running.client.send(NUMBER)).id
@@ -320,6 +324,7 @@ async def test_a_status_whose_earlier_one_is_being_committed_is_posted_after_it(
 async def test_a_batch_that_expired_while_the_process_was_suspended_has_the_time_again(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     running = await running_with(world, 1)
     loop = asyncio.get_running_loop()
     webhook = Held(world, "sent")
@@ -327,7 +332,7 @@ async def test_a_batch_that_expired_while_the_process_was_suspended_has_the_time
     await posted(world, 1)
     (batch,) = running.shard.webhook.direct._batches
     batch.timer.cancel()
-    batch.timer = loop.call_at(loop.time() - 1.0, lambda: None)
+    batch.timer = loop.call_at(loop.time() - 2 * NEVER, lambda: None)
     running.shard.webhook.direct._expire(batch)
     assert batch in running.shard.webhook.direct._batches
     webhook.opened.set()
@@ -339,8 +344,8 @@ async def test_a_batch_that_expired_while_the_process_was_suspended_has_the_time
 async def test_a_closed_shard_leaves_rows_for_what_was_not_accepted(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
-    running = await running_with(world, 1)
     monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    running = await running_with(world, 1)
     Held(world, "sent")
     message = (await running.client.send(NUMBER)).id
     await posted(world, 1)
@@ -352,8 +357,9 @@ async def test_a_closed_shard_leaves_rows_for_what_was_not_accepted(
     await world.until_jobs(0)
 
 
-async def test_held_statuses_get_rows(world: World, rows: Rows) -> None:
+async def test_held_statuses_get_rows(world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows) -> None:
     """The client may not have received the id of the message yet."""
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
     clock = ManualClock(1_700_000_000.0)
     running = await running_with(world, 1, clock=clock, status_delay=1.0)
     message = (await running.client.send(NUMBER)).id
