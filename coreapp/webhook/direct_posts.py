@@ -188,7 +188,7 @@ class DirectPosts:
 
     def _admits(self, callbacks: Sequence[Callback]) -> bool:
         """Return whether all of these callbacks can be posted now, each after the earlier ones of its subject."""
-        if not callbacks or self.quarantine.has_suspects or not self.queue.keeps_up(MAX_READY):
+        if not callbacks or self.quarantine.has_suspects or not self.queue.keeps_up(MAX_READY, new=len(callbacks)):
             return False
         now = self.clock.now_ms()
         v1, cloud = self.targets.v1().is_set, self.targets.cloud().is_set

@@ -254,9 +254,11 @@ class CallbackQueue:
                 self._highest = max(self._highest, callback.seq)
                 self._admit(callback)
 
-    def keeps_up(self, waiting: int) -> bool:
-        """Return whether all callbacks are in memory, and at most `waiting` are due and not taken."""
-        return not self._in_database and self.ready <= waiting and self._in_memory < self.limit
+    def keeps_up(self, waiting: int, *, new: int) -> bool:
+        """Return whether all callbacks are in memory, with room for `new` ones, and at most `waiting` are due and not
+        taken.
+        """
+        return not self._in_database and self.ready <= waiting and self._in_memory + new <= self.limit
 
     def offer_unwritten(self, callbacks: Sequence[Callback]) -> None:
         """Add new callbacks that have no rows. Each is accepted (`accepted_unwritten`), or offered when it is on

@@ -141,7 +141,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
             case ("post", subjects):
                 # The journal holds back those with rows whose commit has not ended.
                 names = [f"s{subject}" for subject in subjects]  # type: ignore[attr-defined]
-                if queue.keeps_up(2) and not {callback.subject for callback in committed} & set(names):
+                if queue.keeps_up(2, new=len(names)) and not {callback.subject for callback in committed} & set(names):
                     for name in names:
                         seq += 1
                         unwritten[seq] = row(seq, name)

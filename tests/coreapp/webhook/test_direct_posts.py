@@ -341,6 +341,24 @@ async def test_a_batch_that_expired_while_the_process_was_suspended_has_the_time
     assert rows.written == []
 
 
+async def test_statuses_for_which_memory_has_no_room_get_rows(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    running = await running_with(world, 1, callback_queue_limit=2, webhook_timeout=NEVER)
+    sent = []
+    for count in (1, 2, 3):
+        sent.append((await running.client.send(NUMBER)).id)
+        await until(world, "done", count)
+    assert rows.written == []
+    webhook = Held(world, "delivered")
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=sent)
+    await world.network.signals.until(lambda: world.network.acknowledged == ["d1"])
+    assert rows.written == [event(message, Status.DELIVERED) for message in sent]
+    webhook.opened.set()
+    await until(world, "done", 6)
+
+
 async def test_a_closed_shard_leaves_rows_for_what_was_not_accepted(
     world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
 ) -> None:
