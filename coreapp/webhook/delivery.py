@@ -338,11 +338,13 @@ class Deliveries:
         ended: Sequence[EndedAttempt] = [
             EndedAttempt(one, one.attempt + 1, at, int(took), status, response) for one in batch if not one.volatile
         ]
+        written = ended if self.direct is None else self.direct.written(ended)
+        if written:
+            # It may raise, and then nothing is recorded.
+            seqs = tuple([attempt.callback.seq for attempt in written])
+            self.journal.put(Change(batch[0].account, finished_callbacks=seqs, ended_callbacks=written))
         if self.direct is not None:
-            ended = self.direct.accepted(ended)
-        if ended:
-            seqs = tuple([attempt.callback.seq for attempt in ended])
-            self.journal.put(Change(batch[0].account, finished_callbacks=seqs, ended_callbacks=ended))
+            self.direct.accepted(ended)
         for callback in batch:
             self.queue.done(callback)
         self._splits.accepts = True

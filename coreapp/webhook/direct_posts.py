@@ -96,15 +96,15 @@ class DirectPosts:
         self.queue.offer_unwritten(callbacks)
         return batch
 
-    def accepted(self, attempts: Sequence[EndedAttempt]) -> Sequence[EndedAttempt]:
-        """Record that the webhook has accepted callbacks. Returns those that have rows, or will have them."""
-        if not self._by_seq:
-            return attempts
-        written: list[EndedAttempt] = []
+    def written(self, attempts: Sequence[EndedAttempt]) -> Sequence[EndedAttempt]:
+        """Return the attempts at callbacks that have rows, or will have them."""
+        return [attempt for attempt in attempts if attempt.callback.seq not in self._by_seq]
+
+    def accepted(self, attempts: Sequence[EndedAttempt]) -> None:
+        """Record that the webhook has accepted callbacks, of which some may have rows."""
         for attempt in attempts:
             batch = self._by_seq.get(attempt.callback.seq)
             if batch is None:
-                written.append(attempt)
                 continue
             _ACCEPTED.inc()
             del batch.unwritten[attempt.callback.seq]
@@ -113,7 +113,6 @@ class DirectPosts:
             batch.accepted.append(attempt)
             if not batch.unwritten:
                 self.end(batch)
-        return written
 
     def write(self, callbacks: Iterable[Callback]) -> None:
         """End the batches of those callbacks that are unwritten, so that they get rows now."""

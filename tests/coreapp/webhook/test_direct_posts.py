@@ -4,19 +4,23 @@ all."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 import pytest
 
+from coreapp.journal.change import Change
 from coreapp.webhook import direct_posts
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
+from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
 from tests.coreapp.webhook.cloud.test_cloud_webhooks import CloudPost, CloudSink, cloud_sink, subscribe
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tests.coreapp.webhook.test_history import entries, until
 from tests.manual_clock import ManualClock
+from tidings.aio.batcher import BatcherFull
 from tidings.storage.business import callbacks, messages
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
@@ -357,6 +361,40 @@ async def test_statuses_for_which_memory_has_no_room_get_rows(
     assert rows.written == [event(message, Status.DELIVERED) for message in sent]
     webhook.opened.set()
     await until(world, "done", 6)
+
+
+async def test_a_post_whose_outcome_the_full_journal_does_not_take_is_repeated_as_a_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    await world.configure(webhooks={"max_statuses_per_post": 2, "max_concurrent_requests": 1})
+    running = await running_with(world, 3)
+    direct, journal = running.shard.webhook.direct, running.shard.context.journal
+    webhook = Held(world, "sent")
+    await running.client.send(NUMBERS[0])
+    await posted(world, 1)
+    # These share the next post. Only the first of them has a row.
+    direct._paused_until = math.inf
+    await running.client.send(NUMBERS[1])
+    await until(world, "pending", 1)
+    direct._paused_until = 0.0
+    await running.client.send(NUMBERS[2])
+    await soon(lambda: len(direct._batches) == 2)
+    put = journal.put
+    refused: list[Change] = []
+
+    def refuse_once(change: Change, *, urgent: bool = False) -> asyncio.Future[None]:
+        if change.finished_callbacks and not refused:
+            refused.append(change)
+            raise BatcherFull("journal")
+        return put(change, urgent=urgent)
+
+    monkeypatch.setattr(journal, "put", refuse_once)
+    webhook.opened.set()
+    found = await until(world, "done", 3)
+    assert await entries(world, "pending") == []
+    assert [len(post.labels) for post in world.sink.posts] == [1, 2, 2]
+    assert [row.event_id for row in found] == [label for post in world.sink.posts[::2] for label in post.event_ids]
 
 
 async def test_a_closed_shard_leaves_rows_for_what_was_not_accepted(
