@@ -6,7 +6,7 @@ import functools
 
 from prometheus_client import Summary
 
-from tidings.observability.hot_counter import Count, HotCounter
+from tidings.observability.hot_counter import HotCount, HotCounter
 from tidings.storage.business.messages import Status
 
 PERSISTED = HotCounter("out_message_persisted", "Messages accepted, by type", ["type", "number"])
@@ -31,7 +31,7 @@ _sent = functools.cache(SENT.labels)
 
 
 @functools.cache
-def _reached(status: Status, number: str) -> Count:
+def _reached(status: Status, number: str) -> HotCount:
     return REACHED.labels(status.name.lower(), number)
 
 

@@ -29,7 +29,7 @@ from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.aio.clock import Clock
 from tidings.aio.slots import Slots
 from tidings.observability import tracing
-from tidings.observability.hot_counter import Count, HotCounter
+from tidings.observability.hot_counter import HotCount, HotCounter
 from tidings.observability.tracing import Kind
 from tidings.storage.business import callback_history
 from tidings.storage.business.callback_history import Attempt, EndedAttempt
@@ -370,7 +370,7 @@ def _count(batch: Sequence[Callback], result: str, took: float) -> None:
 
 
 @functools.cache
-def _counters(result: str, kind: str, number: str) -> tuple[Count, Count]:
+def _counters(result: str, kind: str, number: str) -> tuple[HotCount, HotCount]:
     """Return the counters of a result. Looking up labels costs more than counting; there are as many as HTTP
     statuses, for each type and number.
     """

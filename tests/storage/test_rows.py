@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
@@ -47,7 +49,8 @@ _texts = sa.Table(
 
 
 async def test_each_character_is_stored_as_it_is_wherever_it_stands(database_factory: DatabaseFactory) -> None:
-    characters = [*map(chr, range(1, 0x180)), "\u2028", "\u202e", "\ufffe", "\U0001f600", "' OR '1'='1", "\\' --", "%s"]
+    characters = [*map(chr, range(1, 0x180)), "\u2028", "\u202e", "\ufffe", "\u0663", "\U0001d7d8", "\U0001f600"]
+    characters += ["' OR '1'='1", "\\' --", "%s"]
     texts = ["", *(pattern.format(one) for one in characters for pattern in ("{}", "a{}", "{}'", "\\{}", "{} b"))]
     database = await database_factory("business")
     async with database.transaction() as connection:
@@ -57,3 +60,22 @@ async def test_each_character_is_stored_as_it_is_wherever_it_stands(database_fac
     async with database.reading() as connection:
         found = await connection.execute(sa.select(_texts.c.text).order_by(_texts.c.id))
         assert [row.text for row in found] == texts
+
+
+class Number(enum.IntEnum):
+    FIRST = 1
+
+
+async def test_members_of_enumerations_and_booleans_are_stored_as_numbers(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    rows = [
+        {"id": "member", "count": Number.FIRST, "body": None},
+        {"id": "true", "count": True, "body": None},
+        {"id": "large", "count": 2**31 - 1, "body": None},
+    ]
+    async with database.transaction() as connection:
+        await connection.run_sync(table.metadata.create_all)
+        await write_rows(connection, insert_or_ignore(connection, table), rows)
+    async with database.reading() as connection:
+        found = {row.id: row.count for row in await connection.execute(sa.select(table))}
+    assert found == {"member": 1, "true": 1, "large": 2**31 - 1}

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
 
-class Count:
+class HotCount:
     """Count of one combination of label values. For one thread: two that count at once may lose a count."""
 
     __slots__ = ("total",)
@@ -25,21 +25,21 @@ class Count:
 class HotCounter(Collector):
     """Counter with labels, exposed as one of `prometheus_client` is.
 
-    name: name of the metric without `_total`
+    name: name of the metric; `_total` at its end may be left out
     """
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str], *, registry: CollectorRegistry = REGISTRY
     ) -> None:
         self._name, self._documentation, self._labels = name, documentation, tuple(labels)
-        self._counts: dict[tuple[str, ...], Count] = {}
+        self._counts: dict[tuple[str, ...], HotCount] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> Count:
+    def labels(self, *values: str) -> HotCount:
         """Return the count of these label values, created at 0 if there is none. Keep it: this is a search."""
         if len(values) != len(self._labels):
             raise ValueError(f"{self._name} has the labels {', '.join(self._labels)}")
-        return self._counts.setdefault(values, Count())
+        return self._counts.setdefault(values, HotCount())
 
     def describe(self) -> Iterable[CounterMetricFamily]:
         return [CounterMetricFamily(self._name, self._documentation, labels=self._labels)]
