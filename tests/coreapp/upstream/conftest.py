@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from coreapp.graph_api import pace
 from harness import polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
@@ -34,6 +35,14 @@ from tidings.storage.database import Connection, Database
 from tidings.wire import core
 
 SAFE = SecretSealer(b"s" * 32)
+ANN, BEN = "15550110001", "15550110002"
+
+
+@pytest.fixture
+def short_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back off by milliseconds instead of seconds."""
+    monkeypatch.setattr(pace, "MAX_BACKOFF", 0.02)
+    monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -90,11 +99,23 @@ async def upstream_world(
     await world.close()
 
 
+async def send(running: Running, to: str = ANN, text: str = "hello", **more: Any) -> str:
+    """Send a text. Returns its id."""
+    content = json.dumps({"type": "text", "text": {"body": text}}).encode()
+    response = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, **more))
+    assert isinstance(response, core.Accepted), response
+    return response.id
+
+
+async def count_jobs(world: World) -> int:
+    return await world.database.query(jobs.count)
+
+
 async def until_no_jobs(world: World) -> None:
     """Wait until the job queue is empty on disk."""
 
     async def is_empty() -> bool:
-        return await world.database.query(jobs.count) == 0
+        return await count_jobs(world) == 0
 
     await polling.until(is_empty, seconds=10.0, pause=0.01)
 
@@ -116,9 +137,7 @@ def ids_refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def status(
-    message_id: str, name: str, *, peer: str = "15550110001", wamid: str = "wamid.1=", **more: Any
-) -> core.UpstreamEvent:
+def status(message_id: str, name: str, *, peer: str = ANN, wamid: str = "wamid.1=", **more: Any) -> core.UpstreamEvent:
     """Return a status as the Cloud API posts it. An empty `message_id` leaves out our id."""
     body = {"id": wamid, "status": name, "timestamp": "1750030073", "recipient_id": peer, **more}
     if message_id:
@@ -133,7 +152,7 @@ def hidden_message(wamid: str, *, stand_in: str, user_id: str, **fields: Any) ->
     return core.UpstreamEvent(core.MESSAGE_EVENT, json.dumps(body).encode(), stand_in, "Ann", user_id)
 
 
-def message(wamid: str, *, sender: str = "15550110001", name: str = "Ann", **fields: Any) -> core.UpstreamEvent:
+def message(wamid: str, *, sender: str = ANN, name: str = "Ann", **fields: Any) -> core.UpstreamEvent:
     """Return a recipient's message as the Cloud API posts it."""
     content = fields or {"type": "text", "text": {"body": "hi"}}
     body = {"from": sender, "id": wamid, "timestamp": "1749416383", **content}

@@ -23,15 +23,13 @@ from tests.coreapp.conftest import World
 from tests.coreapp.graph_api.test_client import LOOPBACK
 from tests.coreapp.media_scene import PNG, failure, find, read, send, send_image, upload
 from tests.coreapp.signals import soon
-from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
+from tests.coreapp.upstream.conftest import ANN, BEN, message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud, refused
 from tests.manual_clock import ManualClock
 from tidings.aio.clock import SystemClock
 from tidings.client.errors import NetworkUnreached
 from tidings.egress.download import Downloader
 from tidings.egress.guard import EgressGuard
-
-ANN, BEN = "15550110001", "15550110002"
 
 
 @pytest.fixture(autouse=True)

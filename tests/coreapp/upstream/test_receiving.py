@@ -12,14 +12,12 @@ import pytest
 
 from coreapp.upstream import inbound_ids, link
 from tests.coreapp.conftest import BUSINESS, Running, World
-from tests.coreapp.upstream.conftest import ids_refused, message, post, status, until_no_jobs
+from tests.coreapp.upstream.conftest import ANN, BEN, ids_refused, message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud
 from tidings.storage.business import upstream_ids
 from tidings.storage.business.upstream_ids import UpstreamId
 from tidings.storage.database import Connection
 from tidings.wire import codes, core
-
-ANN, BEN = "15550110001", "15550110002"
 
 
 async def send(running: Running, content: str = '{"type":"text","text":{"body":"x"}}', kind: str = "text") -> str:
