@@ -57,6 +57,15 @@ def count_delayed() -> float:
     return REGISTRY.get_sample_value("tidings_unauthenticated_requests_delayed_total") or 0.0
 
 
+async def assert_pins_left(locks: Locks, count: int) -> None:
+    """Assert that exactly `count` further PINs for Alice's number are checked. All of them are wrong."""
+    for _ in range(count):
+        with pytest.raises(Unauthorized):
+            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
+    with pytest.raises(RateLimited):
+        await locks.open(ALICE, PIN, "192.0.2.1")
+
+
 async def test_a_business_number_registers_only_with_the_registration_key(scene: Scene) -> None:
     await scene.start(rate_limits=DeviceRateLimits(businesses=frozenset({BUSINESS})))
     refused = await scene.post("127.0.0.2", "/v1/codes", {"number": BUSINESS})
@@ -387,11 +396,7 @@ async def test_a_pin_counts_once_when_the_outcome_of_its_commit_is_unknown(
     with pytest.raises(DatabaseError):
         await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
     assert not lost_commit
-    for _ in range(4):
-        with pytest.raises(Unauthorized):
-            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
-    with pytest.raises(RateLimited):
-        await locks.open(ALICE, PIN, "192.0.2.1")
+    await assert_pins_left(locks, 4)
 
 
 @pytest.mark.parametrize("outcome", ["not begun", "unknown"])
@@ -423,11 +428,7 @@ async def test_a_right_pin_is_refunded_once_by_a_database_that_was_away(
     monkeypatch.setattr(HashPool, "verify", verify)
     assert not away
     assert not lost_commit
-    for _ in range(4):
-        with pytest.raises(Unauthorized):
-            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
-    with pytest.raises(RateLimited):
-        await locks.open(ALICE, PIN, "192.0.2.1")
+    await assert_pins_left(locks, 4)
 
 
 async def test_a_right_pin_is_refunded_although_the_request_has_ended(
@@ -453,9 +454,7 @@ async def test_a_right_pin_is_refunded_although_the_request_has_ended(
     (refund,) = [task for task in asyncio.all_tasks() if task.get_name() == "refund"]
     back.set()
     await refund
-    for _ in range(5):
-        with pytest.raises(Unauthorized):
-            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
+    await assert_pins_left(locks, 5)
 
 
 async def test_a_code_works_only_from_the_address_that_requested_it(scene: Scene) -> None:
