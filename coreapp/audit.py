@@ -12,7 +12,7 @@ from tidings.storage.business.audit_entries import AuditAction
 log = logging.getLogger(__name__)
 
 # Seconds for the commit: fewer than callers of the link wait for a response.
-PATIENCE = 20.0
+RETRY_SECONDS = 20.0
 
 
 async def record(context: ShardContext, action: AuditAction, subject: str, by: str) -> None:
@@ -23,5 +23,5 @@ async def record(context: ShardContext, action: AuditAction, subject: str, by: s
     """
     if by:
         entry = audit_entries.make(context.account, action, subject, by=by, at=context.now())
-        await context.persist(functools.partial(audit_entries.add, entry=entry), patience=PATIENCE)
+        await context.persist(functools.partial(audit_entries.add, entry=entry), retry_seconds=RETRY_SECONDS)
     log.info("content.shown", extra={"action": action, "id": subject, "by": by})

@@ -111,10 +111,14 @@ class ShardStore:
         return min(self.now(), await self.database.query(database_clock.read))
 
     async def persist(
-        self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"
+        self,
+        work: Callable[[Connection], Awaitable[Value]],
+        *,
+        retry_seconds: float = 60.0,
+        about: Subject = "messages",
     ) -> Value:
         """Commit work under the lease, as `Database.persist` does. Raises `LeaseLost`."""
-        return await self.database.persist(shards.fenced(self.lease, work), patience=patience, about=about)
+        return await self.database.persist(shards.fenced(self.lease, work), retry_seconds=retry_seconds, about=about)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

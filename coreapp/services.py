@@ -124,7 +124,7 @@ async def _require_own(settings: Settings, database: Database) -> None:
     await accounts.require_number(database, settings.account)
     await checks.require_master(database, settings.secrets.master_key)
     data_directory.require_number(settings.data_dir, settings.account)
-    await database.persist(lambda connection: numbers.add_first(connection, settings.account), patience=10.0)
+    await database.persist(lambda connection: numbers.add_first(connection, settings.account), retry_seconds=10.0)
     await checks.require_settings(database, settings.secrets.settings_key)
     await checks.require_link(database, settings.secrets.link_key)
 

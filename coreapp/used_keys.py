@@ -30,7 +30,7 @@ PAGE = 500  # keys that are read at a time
 # Seconds of pause per second of reading: reading 7,000,000 keys takes minutes and at most a fifth of a core.
 PAUSE_SHARE = 4.0
 RETRY_SECONDS = 1.0  # seconds until a failed read is repeated
-PATIENCE = 4.0  # seconds that one page waits for an unreachable database
+RETRY_SECONDS = 4.0  # seconds that one page waits for an unreachable database
 
 COMPLETE = Gauge(
     "tidings_idempotency_filter_complete", "1 while a fresh idempotency key is recognized without the database"
@@ -120,7 +120,7 @@ class UsedKeys:
                     functools.partial(
                         idempotency.list_forms, account=self._account, resource=MESSAGES, after=after, limit=PAGE
                     ),
-                    patience=PATIENCE,
+                    retry_seconds=RETRY_SECONDS,
                 )
             except Exception as error:
                 if not outages.is_outage(error):

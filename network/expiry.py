@@ -55,12 +55,12 @@ class Expiry:
         """Remove everything that has expired; return the number of removed envelopes."""
         database, now, ttl = self.context.database, self.context.now(), self.context.settings.message_ttl
         if now >= self._delete_at:
-            await database.persist(lambda c: groups.drop_sends(c, now - ttl * 1000), patience=20)
+            await database.persist(lambda c: groups.drop_sends(c, now - ttl * 1000), retry_seconds=20)
             await database.persist(
-                lambda c: challenges.delete_old(c, issued_before=now - CODES_KEPT_MS, full_before=now), patience=20
+                lambda c: challenges.delete_old(c, issued_before=now - CODES_KEPT_MS, full_before=now), retry_seconds=20
             )
             self._delete_at = now + DELETION_MS
-        if not await database.query(lambda c: mailbox.has_expired(c, now), patience=20):
+        if not await database.query(lambda c: mailbox.has_expired(c, now), retry_seconds=20):
             return 0
         total = 0
         after = (0, 0)
@@ -97,7 +97,7 @@ class Expiry:
                 await mailbox.delete(connection, [row.seq for row in gone])
                 return rows, gone
 
-            seen, removed = await self.context.database.persist(work, patience=20)
+            seen, removed = await self.context.database.persist(work, retry_seconds=20)
         for row in removed:
             if row.kind not in device.NOTICES:
                 self.context.mailbox_usages.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))

@@ -88,7 +88,7 @@ class OperatorEndpoints:
                 known = [notice for notice in notices if notice.recipient in registered]
                 return registered, await reservations.store(connection, known)
 
-            registered, rows = await self.context.database.persist(work, patience=20)
+            registered, rows = await self.context.database.persist(work, retry_seconds=20)
             # Attached devices receive them without a read of their mailboxes.
             reservations.stored = {row.seq: row for row in rows}
         return [notice.recipient in registered for notice in notices]

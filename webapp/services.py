@@ -335,7 +335,7 @@ async def run(
     show: called with a line for the terminal that must not be logged
     """
     listener = server.listen(*settings.address)
-    database = Database(settings.database, "business", deadline=DATABASE_SECONDS, patience=DATABASE_SECONDS)
+    database = Database(settings.database, "business", deadline=DATABASE_SECONDS, max_retry_seconds=DATABASE_SECONDS)
     hasher = Hasher()
     files = open_store(settings.media_dir, settings.media_bucket, reserve=settings.media_reserve)
     try:
@@ -347,7 +347,7 @@ async def run(
         await checks.require_tokens(database, settings.secrets.jwt_key)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock(), files=files)
-        await parts.numbers.start(patience=DATABASE_SECONDS)
+        await parts.numbers.start(retry_seconds=DATABASE_SECONDS)
         if settings.cloud_api:
             await parts.sending_limits.poll()
         await parts.media.claim()

@@ -88,7 +88,9 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
     database = Database(settings.business, "business")
     try:
         await accounts.require_number(database, settings.account)
-        await database.persist(lambda connection: numbers.add_first(connection, settings.account), patience=SECONDS)
+        await database.persist(
+            lambda connection: numbers.add_first(connection, settings.account), retry_seconds=SECONDS
+        )
         if options.action == "list":
             return await _list(database, as_json=options.json)
         number = _digits(options.number)

@@ -115,7 +115,7 @@ async def _change(database: Database, kept: WebhookSecrets, change: Change) -> S
         await kept.keep(connection, changed)
         return changed
 
-    return await database.persist(work, patience=10.0)
+    return await database.persist(work, retry_seconds=10.0)
 
 
 def _now() -> int:

@@ -18,7 +18,7 @@ from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, FoundKey, IdempotencyKey, UsedKey
 from tidings.wire import core
 
-PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+RETRY_SECONDS = 4.0  # seconds that a caller waits for an unreachable database
 # Seconds between two reads under load, as between two commits: a transaction costs as much CPU as ten keys. A key that
 # arrives after a pause is read at once.
 SPACING = 0.01
@@ -61,7 +61,7 @@ class IdempotencyKeys:
                 self._in_progress[text] = key.shared
                 return await accept()
             self._by_database.inc()
-            found = await outages.within(PATIENCE, self._reads.put(key))
+            found = await outages.within(RETRY_SECONDS, self._reads.put(key))
             if found.used is None:
                 self._in_progress[text] = found.form
                 return await accept()
@@ -91,6 +91,6 @@ class IdempotencyKeys:
         since = self._context.now() - LIFETIME_MS
         found = await self._context.database.query(
             lambda connection: idempotency.look_up(connection, self._context.account, MESSAGES, keys, since),
-            patience=PATIENCE,
+            retry_seconds=RETRY_SECONDS,
         )
         return [found[key] for key in keys]

@@ -20,7 +20,7 @@ from tidings.storage.business.cloud_reached import DAY_MS
 from tidings.storage.database import Connection
 from tidings.wire.cloud.codes import SPAM_RATE
 
-PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+RETRY_SECONDS = 4.0  # seconds that a caller waits for an unreachable database
 CACHED = 100_000  # recipients
 LIMIT_REACHED = (
     "Message failed to send because the business has reached as many recipients within 24 hours as its messaging "
@@ -50,7 +50,7 @@ class ReachedRecipients:
             return
         if await self.window.is_open(peer):
             return
-        counted_at = await outages.within(PATIENCE, self._counts.put((peer, limit)))
+        counted_at = await outages.within(RETRY_SECONDS, self._counts.put((peer, limit)))
         if not counted_at:
             raise RequestRefused(SPAM_RATE, LIMIT_REACHED)
         self._counted.put(peer, counted_at)
@@ -64,4 +64,4 @@ class ReachedRecipients:
             owner = await numbers.find_waba_owner(connection, self.context.account)
             return await cloud_reached.admit(connection, owner, wanted, now=self.context.now())
 
-        return await self.context.persist(work, patience=PATIENCE)
+        return await self.context.persist(work, retry_seconds=RETRY_SECONDS)

@@ -22,7 +22,7 @@ from tidings.storage.business import messages
 from tidings.storage.database import Connection
 from tidings.wire import core
 
-PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+RETRY_SECONDS = 4.0  # seconds that a caller waits for an unreachable database
 # Repeated requests that are remembered, in case the first one is read after its repetition.
 REMEMBERED = 20_000
 
@@ -80,7 +80,7 @@ class MessageRequests:
                 ended = self._in_progress[message_id] = self._in_progress[message_id] or asyncio.Event()
                 await ended.wait()
             try:
-                if await outages.within(PATIENCE, self._reads.put(message_id)):
+                if await outages.within(RETRY_SECONDS, self._reads.put(message_id)):
                     return True
             except Exception as error:
                 if outages.is_outage(error):
@@ -95,5 +95,5 @@ class MessageRequests:
             rows = await messages.list_progress(connection, self._context.account, message_ids)
             return {row.id for row in rows}
 
-        found = await self._context.persist(work, patience=PATIENCE)
+        found = await self._context.persist(work, retry_seconds=RETRY_SECONDS)
         return [message_id in found for message_id in message_ids]

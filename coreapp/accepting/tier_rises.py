@@ -18,7 +18,7 @@ from tidings.wire.cloud import tiers
 log = logging.getLogger(__name__)
 
 INTERVAL = 300.0  # seconds between two counts of recipients
-PATIENCE = 5.0  # seconds that a read or a commit waits for an unreachable database
+RETRY_SECONDS = 5.0  # seconds that a read or a commit waits for an unreachable database
 RETRY = 5.0  # seconds until the next try after an error
 
 
@@ -44,7 +44,7 @@ class TierRises(NumberService):
         delay = self._context.settings.cloud_tier_rise
         if math.isinf(delay):
             return None
-        use = await self._context.database.query(self._find, patience=PATIENCE)
+        use = await self._context.database.query(self._find, retry_seconds=RETRY_SECONDS)
         if use is None:
             return None
         now, rises_at = self._context.now(), use.limits.tier_rises_at
@@ -80,4 +80,4 @@ class TierRises(NumberService):
             if (present.tier, present.tier_rises_at) == (found.tier, found.tier_rises_at):
                 await cloud_limits.change(connection, found.account, values)
 
-        await self._context.persist(work, patience=PATIENCE)
+        await self._context.persist(work, retry_seconds=RETRY_SECONDS)

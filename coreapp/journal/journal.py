@@ -32,8 +32,8 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 600.0  # seconds that a commit of one shard waits for an unreachable database
-SHARED_PATIENCE = 10.0  # seconds that a transaction of several shards waits for it, before each commits by itself
+RETRY_SECONDS = 600.0  # seconds that a commit of one shard waits for an unreachable database
+SHARED_RETRY_SECONDS = 10.0  # seconds that a transaction of several shards waits for it, before each commits by itself
 STALL_SECONDS = 2.0  # duration of a commit in seconds after which no more messages are accepted
 
 
@@ -171,7 +171,7 @@ class Journal:
         uncertain: whether an earlier attempt may have succeeded
         """
         try:
-            await _persist(self.database, [(self, changes)], patience=PATIENCE)
+            await _persist(self.database, [(self, changes)], retry_seconds=RETRY_SECONDS)
         except Exception as error:
             if uncertain:
                 outages.note_commit(error)
@@ -226,13 +226,15 @@ async def _commit_together(database: Database, batches: Sequence[tuple[Journal, 
     """Commit the changes of several shards in one transaction."""
     for journal, changes in batches:
         journal.number_callbacks(changes)
-    await _persist(database, batches, patience=SHARED_PATIENCE)
+    await _persist(database, batches, retry_seconds=SHARED_RETRY_SECONDS)
 
 
-async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence[Change]]], *, patience: float) -> None:
+async def _persist(
+    database: Database, batches: Sequence[tuple[Journal, Sequence[Change]]], *, retry_seconds: float
+) -> None:
     """Commit the changes, whose callbacks have their `seq`, in one transaction that checks all leases first.
 
-    patience: seconds for which it is retried while the database is unavailable
+    retry_seconds: time for which it is retried while the database is unavailable
     """
     # The settings, and so whether there is a history, are those of the process.
     first = batches[0][0]
@@ -244,7 +246,7 @@ async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence
         await shards.fence_all(connection, [journal.lease for journal, _ in batches])
         await batch.write(connection)
 
-    await database.persist(work, patience=patience, about=batch.about)
+    await database.persist(work, retry_seconds=retry_seconds, about=batch.about)
     for journal, changes in batches:
         try:
             journal.committed(changes, written.void if written is not None else frozenset())

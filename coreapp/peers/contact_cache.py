@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 LOOKED_UP = Counter("tidings_contacts_looked_up_total", "Numbers looked up, by where they were found", ["source"])
 
 LIFETIME = 7 * 24 * 3600.0  # seconds that a positive result is valid
-PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+RETRY_SECONDS = 4.0  # seconds that a caller waits for an unreachable database
 CHECK_SECONDS = 4.0  # seconds that a message waits for the check of its recipient
 # Seconds that callers wait for a network that sends nothing at all, and seconds between two polls of that.
 SILENCE_SECONDS, POLL_SECONDS = 4.0, 0.5
@@ -248,14 +248,14 @@ class ContactCache:
         """Return the stored result of each number, None where there is none. Raises the database's errors."""
         if self.is_complete:
             return [self._fresh(wa_id) for wa_id in wa_ids]
-        return await outages.within(PATIENCE, asyncio.gather(*map(self._reads.put, wa_ids)))
+        return await outages.within(RETRY_SECONDS, asyncio.gather(*map(self._reads.put, wa_ids)))
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         numbers = list(dict.fromkeys(wa_ids))
         since = self._earliest_checks()
         rows = await self.context.database.query(
             lambda connection: contacts.list_checked(connection, self.context.account, numbers, since=since),
-            patience=PATIENCE,
+            retry_seconds=RETRY_SECONDS,
         )
         found = {row.wa_id: self._learn(row) for row in rows if self._is_valid(row.registered, row.checked_at / 1000)}
         # Results that are not on disk yet are in memory.
@@ -267,7 +267,7 @@ class ContactCache:
             page = functools.partial(
                 contacts.list_page, account=self.context.account, after=after, since=since, limit=PAGE
             )
-            rows = await self.context.database.query(page, patience=math.inf)
+            rows = await self.context.database.query(page, retry_seconds=math.inf)
             for row in rows:
                 if self._is_valid(row.registered, row.checked_at / 1000):
                     self._learn(row)

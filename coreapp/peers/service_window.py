@@ -15,7 +15,7 @@ from tidings.storage import outages
 from tidings.storage.business import service_windows
 
 WINDOW = 24 * 3600.0  # seconds
-PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+RETRY_SECONDS = 4.0  # seconds that a caller waits for an unreachable database
 CACHED = 100_000  # recipients
 
 
@@ -38,7 +38,7 @@ class ServiceWindow:
         """Return whether the recipient wrote within the last 24 hours."""
         last = self._last_message_at.get(peer)
         if last is None:
-            last = await outages.within(PATIENCE, self._reads.put(peer))
+            last = await outages.within(RETRY_SECONDS, self._reads.put(peer))
         return last / 1000 > self.context.clock.now() - WINDOW
 
     def record(self, last_message_at: Mapping[str, int]) -> None:
@@ -54,7 +54,7 @@ class ServiceWindow:
             lambda connection: service_windows.list_last_message_at(
                 connection, self.context.account, list(dict.fromkeys(peers))
             ),
-            patience=PATIENCE,
+            retry_seconds=RETRY_SECONDS,
         )
         # A recipient may have written during the read.
         self.record({peer: found.get(peer, 0) for peer in peers})

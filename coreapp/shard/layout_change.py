@@ -79,7 +79,7 @@ class LayoutChange:
                 find = functools.partial(layouts.find, block=block)
                 started, before = (
                     time.perf_counter(),
-                    await self._database.query(find, patience=self._heartbeat_timeout),
+                    await self._database.query(find, retry_seconds=self._heartbeat_timeout),
                 )
                 await self._show()
                 moved = await self._move(lease, before, is_leaving)
@@ -94,14 +94,14 @@ class LayoutChange:
                     return True
                 # Another number of shards was requested during the change.
             await self._database.persist(
-                functools.partial(shards.release, lease=lease), patience=self._heartbeat_timeout
+                functools.partial(shards.release, lease=lease), retry_seconds=self._heartbeat_timeout
             )
         except LeaseLost as lost:
             log.warning("layout.lost", extra={"epoch": lease.epoch, "detail": str(lost)})
         return False
 
     async def _show(self) -> None:
-        show((await self._database.query(layouts.list_layouts, patience=self._heartbeat_timeout)).values())
+        show((await self._database.query(layouts.list_layouts, retry_seconds=self._heartbeat_timeout)).values())
 
     async def _move(self, lease: Lease, layout: Layout, is_leaving: Callable[[], bool]) -> int | None:
         """Move the rows of all kinds. Returns their number; None if this process had to leave before the last one."""
@@ -116,7 +116,7 @@ class LayoutChange:
                     place=functools.partial(place, count=layout.wanted, first=lease.first_shard),
                     after=page.last,
                 )
-                page = await self._database.persist(move, patience=self._heartbeat_timeout)
+                page = await self._database.persist(move, retry_seconds=self._heartbeat_timeout)
                 moved += page.rows
                 IN_PLACE.inc(page.rows)
                 crashpoints.reach(crashpoints.AFTER_MOVED_PAGE)

@@ -135,7 +135,7 @@ class ShardNode:
         if one takes the name later.
         """
         await self._database.persist(
-            lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
+            lambda connection: shards.create_shards(connection, self._settings.shards), retry_seconds=math.inf
         )
         await self._membership.join(stop)
         leaving, left = asyncio.Event(), asyncio.Event()

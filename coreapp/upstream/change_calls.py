@@ -108,7 +108,7 @@ class ChangeCalls:
                     await held.enter_async_context(lock)
                 work = await make()
             if work is not None:
-                await context.persist(work, patience=COMMIT_SECONDS)
+                await context.persist(work, retry_seconds=COMMIT_SECONDS)
             return
         except RequestRefused as refused:
             if self.effect is not ChangeEffect.MADE:

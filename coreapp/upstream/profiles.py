@@ -135,7 +135,7 @@ class ProfileMirror:
                     has_photo = not photo_error and await keep_photo(connection, account, photo)
                     return has_photo or has_texts
 
-                is_new = await self.context.persist(work, patience=10.0)
+                is_new = await self.context.persist(work, retry_seconds=10.0)
         except MirrorFailed as error:
             READS.labels("failed").inc()
             log.warning("upstream.profile_not_read", extra={"number": account, "error": str(error)})

@@ -485,7 +485,7 @@ class UpstreamSender(Encryption):
         try:
             # Each write stores the fault of its time, so that the table has the last one in the end.
             async with self.number.fault_writes:
-                await self.context.persist(set_present, patience=math.inf)
+                await self.context.persist(set_present, retry_seconds=math.inf)
         except Exception as error:
             log.warning("upstream.fault_not_stored", extra={"error": repr(error)})
 

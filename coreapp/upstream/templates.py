@@ -237,7 +237,7 @@ class TemplateMirror:
                 version = await templates.find_version(connection, owner)
             fresh = await read(self.client, access, owner, self.context.now())
             count = await self.context.persist(
-                lambda connection: replace(connection, owner, fresh, version), patience=10.0
+                lambda connection: replace(connection, owner, fresh, version), retry_seconds=10.0
             )
         except MirrorFailed as error:
             MIRRORED.labels("failed").inc()

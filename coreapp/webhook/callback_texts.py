@@ -16,7 +16,7 @@ async def read(context: ShardContext, request: core.ReadCallback) -> core.Callba
     them. Raises `RequestRefused`.
     """
     record = await context.database.query(
-        lambda connection: callback_views.read_callback(connection, context.account, request.seq), patience=5.0
+        lambda connection: callback_views.read_callback(connection, context.account, request.seq), retry_seconds=5.0
     )
     if record is None:
         raise RequestRefused(codes.NOT_FOUND, "no such callback, or its history has expired")

@@ -17,7 +17,7 @@ from tidings.wire.cloud.tiers import TIERS
 QUALITY_FIELD, CAPABILITY_FIELD = "phone_number_quality_update", "business_capability_update"
 FIRST_WITH_PORTFOLIO_LIMITS = 24  # major version
 MAX_NUMBERS = 25  # numbers of a WABA, which the webhook states
-PATIENCE = 5.0  # seconds that a read waits for an unreachable database
+RETRY_SECONDS = 5.0  # seconds that a read waits for an unreachable database
 RETRY = 5.0  # seconds until the next try after an error
 _SUBJECT = "limits"
 
@@ -55,7 +55,7 @@ class LimitEvents(NumberService):
     async def run_once(self) -> float | None:
         """Post what has changed. Returns the seconds until an upgrade ends; None without one. Raises `LeaseLost`."""
         context = self._context
-        row, tier, created_at = await context.database.query(self._find, patience=PATIENCE)
+        row, tier, created_at = await context.database.query(self._find, retry_seconds=RETRY_SECONDS)
         waits = max(row.upgrade_ends_at - context.now(), 0) if row.throughput == HIGH else 0
         throughput = row.announced_throughput if waits else row.throughput
         if (tier, throughput) != (row.announced_tier, row.announced_throughput):

@@ -15,7 +15,7 @@ from tidings.storage.business.template_events import TemplateEvent
 log = logging.getLogger(__name__)
 
 PAGE = 100  # events per read
-PATIENCE = 5.0  # seconds that a read or a commit waits for an unreachable database
+RETRY_SECONDS = 5.0  # seconds that a read or a commit waits for an unreachable database
 RETRY_SECONDS = 1.0  # seconds until the next try after an error
 # Longest wait for a change, in seconds. Each wait starts from the database's clock, so that a change of it has an
 # effect within this time.
@@ -39,7 +39,7 @@ class TemplateEvents(NumberService):
         wait = await self._next_due()
         if wait is not None and wait <= 0:
             changed = await self._context.persist(
-                lambda connection: templates.apply_due(connection, self._context.account), patience=PATIENCE
+                lambda connection: templates.apply_due(connection, self._context.account), retry_seconds=RETRY_SECONDS
             )
             if changed:
                 log.info("templates.changed", extra={"templates": changed, "account": self._context.account})
@@ -50,13 +50,13 @@ class TemplateEvents(NumberService):
 
     async def _next_due(self) -> float | None:
         return await self._context.database.query(
-            lambda connection: templates.next_due(connection, self._context.account), patience=PATIENCE
+            lambda connection: templates.next_due(connection, self._context.account), retry_seconds=RETRY_SECONDS
         )
 
     async def _list_events(self) -> Sequence[TemplateEvent]:
         return await self._context.database.query(
             lambda connection: template_events.list_events(connection, self._context.account, limit=PAGE),
-            patience=PATIENCE,
+            retry_seconds=RETRY_SECONDS,
         )
 
     async def _report(self, page: Sequence[TemplateEvent]) -> None:

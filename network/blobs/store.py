@@ -196,7 +196,7 @@ class BlobStore:
     async def count(self) -> None:
         """Count the bytes of all blobs again."""
         since = self.quota.added
-        self.quota.count(await self.database.query(blobs.total_size, patience=20), since=since)
+        self.quota.count(await self.database.query(blobs.total_size, retry_seconds=20), since=since)
 
     async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None, *, weight: int = 1) -> Blob:
         """Store a blob; file and row are on disk when this returns.
@@ -265,7 +265,9 @@ class BlobStore:
     async def _owned(self, owner: str, size: int, weight: int) -> int:
         usage = self.quota.usage_of(owner, size, weight=weight)
         if usage.counted is None:
-            counted = await self.database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
+            counted = await self.database.query(
+                lambda connection: blobs.owned_size(connection, owner), retry_seconds=20
+            )
             # Keep the first of several counts: `added` has the commits since that one started.
             usage.counted = counted if usage.counted is None else usage.counted
         return usage.size
@@ -279,12 +281,12 @@ class BlobStore:
             raise
 
     async def _write(self, rows: Sequence[Blob]) -> Sequence[None]:
-        await self.database.persist(lambda connection: blobs.add(connection, rows), patience=20)
+        await self.database.persist(lambda connection: blobs.add(connection, rows), retry_seconds=20)
         return [None] * len(rows)
 
     async def _read(self, ids: Sequence[str]) -> Sequence[Blob | None]:
         now = self.now()
-        found = await self.database.query(lambda connection: blobs.find(connection, ids, now=now), patience=20)
+        found = await self.database.query(lambda connection: blobs.find(connection, ids, now=now), retry_seconds=20)
         return [found.get(id) for id in ids]
 
 
@@ -340,7 +342,7 @@ class BlobSweeper:
         """Remove expired blobs, rows before files; return the number of blobs."""
         total = 0
         while True:
-            gone = await self.database.persist(self._take_expired, patience=20)
+            gone = await self.database.persist(self._take_expired, retry_seconds=20)
             await self.store.files.delete([blob.file for blob in gone])
             total += len(gone)
             if len(gone) < self.batch:
@@ -355,7 +357,7 @@ class BlobSweeper:
         """Remove old files without a row, unfinished ones too; return their number."""
         total = 0
         async for names in self.store.files.list_old(self.store.now() / 1000 - ORPHAN_SECONDS):
-            known = await self.database.query(functools.partial(blobs.list_files, files=names), patience=20)
+            known = await self.database.query(functools.partial(blobs.list_files, files=names), retry_seconds=20)
             total += await self.store.files.delete([name for name in names if name not in known])
         if total:
             SWEPT.labels("orphan").inc(total)

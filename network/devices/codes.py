@@ -90,7 +90,7 @@ class Codes:
             )
             return code
 
-        code = await self._database.persist(work, patience=20)
+        code = await self._database.persist(work, retry_seconds=20)
         # This line replaces the text message: read access to the log gives control of every number without a lock.
         fields = {"number": number, "code": code, "address": origin, "valid_s": VALID_MS // 1000}
         log.info("code.issued", extra=fields)
@@ -119,7 +119,7 @@ class Codes:
             return found.digits, WRONG
 
         # At most one commit: a repeated one would count a wrong code twice.
-        digits, result = await self._database.commit(work, patience=20)
+        digits, result = await self._database.commit(work, retry_seconds=20)
         if digits:
             TRIES.labels(digits, result).inc()
         if result == WRONG:

@@ -18,7 +18,7 @@ FAMILIAR_MS, REFRESH_MS = 30 * DAY_MS, DAY_MS
 # Familiar addresses of one number: the latest ones.
 KEPT = 8
 # Numbers per transaction, and seconds for each statement while the database is away.
-PAGE, PATIENCE = 1000, 5.0
+PAGE, RETRY_SECONDS = 1000, 5.0
 
 # Returns the origins of a number's device.
 OriginsOf = Callable[[str], Collection[str]]
@@ -50,16 +50,16 @@ class FamiliarAddresses:
         origins_of(number): returns the present origins; none once another device has the number
         now: Unix milliseconds.
         """
-        if not numbers or not await self.database.query(locks.exist, patience=PATIENCE):
+        if not numbers or not await self.database.query(locks.exist, retry_seconds=RETRY_SECONDS):
             return 0
         total = 0
         for page in pages(list(numbers), PAGE):
             listing = functools.partial(self._list_due, numbers=page, origins_of=origins_of, now=now)
-            due = await self.database.query(listing, patience=PATIENCE)
+            due = await self.database.query(listing, retry_seconds=RETRY_SECONDS)
             if due:
                 found = sorted({row.number for row in due})
                 saving = functools.partial(self._save, numbers=found, origins_of=origins_of, now=now)
-                total += await self.database.persist(saving, patience=PATIENCE)
+                total += await self.database.persist(saving, retry_seconds=RETRY_SECONDS)
         return total
 
     async def _save(self, connection: Connection, numbers: Collection[str], origins_of: OriginsOf, now: int) -> int:

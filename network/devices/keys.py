@@ -47,7 +47,7 @@ async def upload(context: NetworkContext, number: str, token: str, keys: registr
     router, database, nodes = context.router, context.database, context.directory.other_nodes
     if router.is_stale(number, keys.epoch) or await nodes.is_stale(number, keys.epoch):
         raise StaleEpoch(f"+{number} is logged in under a higher epoch")
-    device = await database.query(lambda c: _find(c, number, token), patience=20)
+    device = await database.query(lambda c: _find(c, number, token), retry_seconds=20)
     signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
     await signatures.check([("", device.identity_key, keys)])
 
@@ -70,7 +70,7 @@ async def upload(context: NetworkContext, number: str, token: str, keys: registr
             raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
         return left
 
-    left = await database.persist(work, patience=20)
+    left = await database.persist(work, retry_seconds=20)
     counts = PreKeyCounts(len(left.prekeys), len(left.kyber_prekeys))
     context.directory.refills.uploaded(number, counts)
     nodes.keys_left(number, counts)
@@ -93,4 +93,4 @@ def _registered_again(number: str) -> Unauthorized:
 
 async def list_remaining(context: NetworkContext, number: str) -> RemainingKeys:
     """Return the ids of a device's one-time pre-keys that are left. Retries for 20 s while the database is away."""
-    return RemainingKeys(*await context.database.query(lambda c: prekeys.list_ids(c, number), patience=20))
+    return RemainingKeys(*await context.database.query(lambda c: prekeys.list_ids(c, number), retry_seconds=20))

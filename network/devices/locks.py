@@ -40,7 +40,7 @@ THREADS, MAX_WAITING = 1, 32
 SETS, SET_SECONDS = 5, 60
 _REMEMBERED = 10_000
 # Seconds for which a token of a right PIN is refunded while the database is away, longer than the client's request.
-REFUND_PATIENCE = 600.0
+REFUND_RETRY_SECONDS = 600.0
 
 RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
 for _result in (RIGHT, WRONG, REFUSED):
@@ -78,7 +78,7 @@ class Locks:
             found = await locks.find(connection, number)
             return found, found is not None and await self._addresses.includes(connection, number, origin, now)
 
-        found, familiar = await self._database.query(read, patience=20)
+        found, familiar = await self._database.query(read, retry_seconds=20)
         if found is None or is_expired(found, now):
             return ""
         if not pin:
@@ -113,12 +113,12 @@ class Locks:
         if wait:
             raise TooOften("the PIN was set too often", retry_after=1 + int(wait))
         stored, now = await self.hash(pin), self._clock.now_ms()
-        await self._database.persist(lambda c: locks.put(c, number, stored, now, refill=True), patience=20)
+        await self._database.persist(lambda c: locks.put(c, number, stored, now, refill=True), retry_seconds=20)
         log.info("lock.set", extra={"number": number})
 
     async def remove(self, number: str) -> None:
         """Unlock a number at its device's request."""
-        await self._database.persist(lambda connection: locks.delete(connection, number), patience=20)
+        await self._database.persist(lambda connection: locks.delete(connection, number), retry_seconds=20)
         log.info("lock.removed", extra={"number": number})
 
     async def _count(self, number: str, *, familiar: bool) -> None:
@@ -138,7 +138,7 @@ class Locks:
             return wait
 
         # At most one commit: a repeated one would count the PIN twice.
-        wait = await self._database.commit(work, patience=20)
+        wait = await self._database.commit(work, retry_seconds=20)
         if wait:
             PINS.labels(REFUSED).inc()
             raise RateLimited("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
@@ -169,7 +169,7 @@ class Locks:
                 )
                 await locks.write_buckets(connection, number, left, familiar=familiar)
 
-        await self._database.persist(work, patience=REFUND_PATIENCE)
+        await self._database.persist(work, retry_seconds=REFUND_RETRY_SECONDS)
 
 
 def is_expired(lock: Lock, now: int) -> bool:
@@ -188,7 +188,7 @@ INTERVAL = 60.0  # seconds between two passes
 # Milliseconds between two recorded activities of one device.
 RECORD_INTERVAL_MS = 3600 * 1000
 PAGE = 1000  # Locks per query.
-PATIENCE = 5.0  # seconds for each statement while the database is away
+RETRY_SECONDS = 5.0  # seconds for each statement while the database is away
 # Milliseconds that expired locks are kept, in case a wrong clock expired them.
 KEPT_MS = 30 * 24 * 3600 * 1000
 
@@ -229,12 +229,12 @@ class LockActivity:
         after, until = (now - EXPIRES_MS, ""), now - RECORD_INTERVAL_MS
         while True:
             listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
-            page = await self.database.query(listing, patience=PATIENCE)
+            page = await self.database.query(listing, retry_seconds=RETRY_SECONDS)
             attached = {number for _, number in page if self.origins_of(number) is not None}
             active = [number for _, number in page if number in seen or number in attached]
             if active:
                 noting = functools.partial(locks.note_active, numbers=active, now=now)
-                await self.database.persist(noting, patience=PATIENCE)
+                await self.database.persist(noting, retry_seconds=RETRY_SECONDS)
             # An attached device is seen about once an hour.
             await self.addresses.record(attached, lambda number: self.origins_of(number) or (), now)
             total += len(active)
@@ -250,5 +250,7 @@ class LockActivity:
 
     async def _delete_expired(self, now: int) -> None:
         before = now - EXPIRES_MS - KEPT_MS
-        await self.database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
-        await self.database.persist(lambda c: lock_addresses.delete_old(c, now - FAMILIAR_MS), patience=PATIENCE)
+        await self.database.persist(lambda c: locks.delete_expired(c, before), retry_seconds=RETRY_SECONDS)
+        await self.database.persist(
+            lambda c: lock_addresses.delete_old(c, now - FAMILIAR_MS), retry_seconds=RETRY_SECONDS
+        )

@@ -54,7 +54,7 @@ class Registrations:
         if not all(body.token for body in devices):
             return False
         numbers = [body.number for body in devices]
-        found = await self.context.database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
+        found = await self.context.database.query(lambda c: directory.list_registrations(c, numbers), retry_seconds=20)
         return _are_same(devices, [body.token for body in devices], found)
 
     async def register(
@@ -114,7 +114,7 @@ class Registrations:
                 await reservations.store(connection, notices)
 
             with self._logging_in_again(numbers):
-                await self.context.database.persist(work, patience=20)
+                await self.context.database.persist(work, retry_seconds=20)
         await self._registered({body.number: body.identity_key for body in devices})
         return issued
 
@@ -147,7 +147,7 @@ class Registrations:
                 return True
 
             with self._logging_in_again([number]):
-                is_removed = await self.context.database.persist(work, patience=20)
+                is_removed = await self.context.database.persist(work, retry_seconds=20)
         if is_removed:
             await self._changed([number], {})
             log.info("device.unregistered", extra={"number": number})
@@ -157,7 +157,7 @@ class Registrations:
 
         The end of the process may have prevented the announcement, which is repeated.
         """
-        former = await self.context.database.query(lambda c: directory.find_former_token(c, number), patience=20)
+        former = await self.context.database.query(lambda c: directory.find_former_token(c, number), retry_seconds=20)
         if former is None or not logins.matches(token, former):
             return False
         await self._changed([number], {})
@@ -177,7 +177,9 @@ class Registrations:
             return
         with self.context.reservations() as reservations:
             try:
-                await self.context.database.persist(lambda connection: reservations.store(connection, due), patience=5)
+                await self.context.database.persist(
+                    lambda connection: reservations.store(connection, due), retry_seconds=5
+                )
             except Exception as error:
                 if not outages.is_outage(error):
                     raise

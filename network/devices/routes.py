@@ -90,7 +90,7 @@ class DeviceEndpoints:
             if await directory.count_blocks(connection, number) > MAX_BLOCKED:
                 raise BadRequest(f"at most {MAX_BLOCKED} numbers can be blocked", reason="too_many")
 
-        await self.context.database.persist(work, patience=20)
+        await self.context.database.persist(work, retry_seconds=20)
         await self.context.directory.blocks_changed(number)
         return JSONResponse({"number": number, "other": other, "blocked": True})
 
@@ -98,7 +98,7 @@ class DeviceEndpoints:
         await self._authenticate(request, number)
         self._take("block", number, "too many changes of blocks")
         _require_number(other)
-        await self.context.database.persist(lambda c: directory.unblock(c, number, other), patience=20)
+        await self.context.database.persist(lambda c: directory.unblock(c, number, other), retry_seconds=20)
         await self.context.directory.blocks_changed(number)
         return JSONResponse({"number": number, "other": other, "blocked": False})
 

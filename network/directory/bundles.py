@@ -67,7 +67,7 @@ class PreKeyBundles:
             try:
                 # When the outcome of a commit is unknown, the next attempt takes other keys: some are lost, none is
                 # handed out twice.
-                taken = await self._database.persist(work, patience=math.inf)
+                taken = await self._database.persist(work, retry_seconds=math.inf)
                 break
             except prekeys.AlreadyTaken:
                 if not left:

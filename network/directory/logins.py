@@ -128,7 +128,7 @@ class DeviceLogins:
             )
 
         changes = self._recipients.changes
-        credentials, counts, blocks = await self._database.query(work, patience=math.inf)
+        credentials, counts, blocks = await self._database.query(work, retry_seconds=math.inf)
         return [
             _Registered(*credentials[number], counts.get(number, PreKeyCounts()), blocks.get(number, ()), changes)
             if number in credentials

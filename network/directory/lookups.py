@@ -98,6 +98,6 @@ class Lookups:
             return await directory.list_registered(connection, wanted)
 
         self.missing_numbers.add(asker, wanted)
-        registered = await self._database.query(work, patience=math.inf)
+        registered = await self._database.query(work, retry_seconds=math.inf)
         self.missing_numbers.discard(asker, registered)
         return [number for number in wanted if number in registered]

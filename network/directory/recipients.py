@@ -59,6 +59,6 @@ class Recipients:
         # A change made during the read may be missing from it: the result is valid as a response, but must not be
         # cached.
         changes = self.changes
-        blocks = await self._database.query(work, patience=math.inf)
+        blocks = await self._database.query(work, retry_seconds=math.inf)
         self.learn(blocks, blocks, changes)
         return [frozenset(blocks[number]) if number in blocks else None for number in numbers]

@@ -32,7 +32,7 @@ MAX_ICON = 64 * 1024  # Bytes of an icon.
 # Groups that an unregistering number leaves per transaction.
 GROUPS_PER_TRANSACTION = 50
 # Seconds that a call waits while the database is away.
-PATIENCE = 20
+RETRY_SECONDS = 20
 _CODE_BYTES = 16
 
 
@@ -68,12 +68,12 @@ class Chats:
     async def list_of(self, number: str) -> Sequence[Chat]:
         """Return the groups of a number."""
         return await self.context.database.query(
-            lambda c: groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
+            lambda c: groups.list_of(c, number, limit=rules.MAX_GROUPS), retry_seconds=RETRY_SECONDS
         )
 
     async def get(self, number: str, id: str) -> GroupState:
         """Return a group. Raises `NotFound` and `Forbidden`."""
-        state = await self.context.database.query(lambda c: _get(c, id), patience=PATIENCE)
+        state = await self.context.database.query(lambda c: _get(c, id), retry_seconds=RETRY_SECONDS)
         rules.require_participant(state, number)
         return state
 
@@ -156,7 +156,7 @@ class Chats:
         async def work(connection: Connection) -> tuple[GroupState, bytes | None]:
             return await _get(connection, id), await groups.find_icon(connection, id)
 
-        state, data = await self.context.database.query(work, patience=PATIENCE)
+        state, data = await self.context.database.query(work, retry_seconds=RETRY_SECONDS)
         rules.require_participant(state, number)
         if data is None:
             raise errors.NotFound("the group has no icon", reason=NO_ICON)
@@ -194,7 +194,7 @@ class Chats:
     async def _persist(self, work: Callable[[Connection, Reservations], Awaitable[Value]]) -> Value:
         """Run a change and store its notices in one transaction. A caller without a response may repeat its request."""
         with self.context.reservations() as reservations:
-            result = await self.context.database.persist(lambda c: work(c, reservations), patience=PATIENCE)
+            result = await self.context.database.persist(lambda c: work(c, reservations), retry_seconds=RETRY_SECONDS)
             crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         return result
 

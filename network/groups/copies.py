@@ -50,7 +50,7 @@ MESSAGES, COPIES = Quota(WAITING, WAITING, is_fair=True), Quota(sys.maxsize, 32 
 LARGEST_GROUP = 256
 TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many group messages of this sender wait", 1)
 # Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
-PATIENCE = 5.0
+RETRY_SECONDS = 5.0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -197,7 +197,7 @@ class Copies:
         with self.context.reservations() as reservations:
             try:
                 batch = await self.context.database.persist(
-                    functools.partial(self._copy, frames, reservations, tries), patience=PATIENCE
+                    functools.partial(self._copy, frames, reservations, tries), retry_seconds=RETRY_SECONDS
                 )
             except BaseException:
                 self._uncount(tries)

@@ -30,7 +30,7 @@ MAX_SUSPECTS = 10_000
 # Limits of one transaction: copies, bytes of their bodies, and messages that are read for it.
 COPIES, BYTES, PAGE = 1000, 32 * 1024 * 1024, 100
 # Seconds for which one transaction is retried. Each retry reserves further positions, which are released after them.
-PATIENCE = 5.0
+RETRY_SECONDS = 5.0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class KeptMessages:
 
     async def _remove(self, seqs: Sequence[int]) -> Sequence[None]:
         await self.context.database.persist(
-            lambda connection: group_messages.delete(connection, seqs), patience=math.inf
+            lambda connection: group_messages.delete(connection, seqs), retry_seconds=math.inf
         )
         return [None] * len(seqs)
 
@@ -127,7 +127,7 @@ class KeptMessages:
     async def _settle_some(self, seqs: Sequence[int]) -> None:
         with self.context.reservations() as reservations:
             work = functools.partial(self.settle, reservations=reservations, seqs=seqs)
-            rows = await self.context.database.persist(work, patience=PATIENCE)
+            rows = await self.context.database.persist(work, retry_seconds=RETRY_SECONDS)
             for row in rows:
                 self.context.mailbox_usages.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             reservations.stored = {row.seq: row for row in rows}

@@ -36,7 +36,7 @@ class SqlMailbox:
             await mailbox.insert(connection, stored)
             await mailbox.delete(connection, removed)
 
-        await self._database.persist(work, patience=math.inf)
+        await self._database.persist(work, retry_seconds=math.inf)
 
     async def has_any(self, recipient: str) -> bool:
         """Return whether any envelope waits for this number."""
@@ -80,4 +80,4 @@ class SqlMailbox:
 
     async def _read(self, work: Callable[[Connection], Awaitable[Value]]) -> Value:
         async with self._readers:
-            return await self._database.query(work, patience=math.inf)
+            return await self._database.query(work, retry_seconds=math.inf)

@@ -141,7 +141,7 @@ class Away(Database):
 
 
 async def test_no_key_is_fresh_during_a_database_outage_and_the_table_is_read_afterwards(database: Database) -> None:
-    away = Away(database.settings, "business", patience=0.0)
+    away = Away(database.settings, "business", max_retry_seconds=0.0)
     used, stop = UsedKeys(away, ManualClock(), account=ACCOUNT), asyncio.Event()
     await save(database, key("used").shared)
     away.refusals = 1

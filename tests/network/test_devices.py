@@ -279,7 +279,7 @@ def lost_commit(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     async def lossy(self: Database, work: Any, **options: Any) -> Any:
         result = await persist(self, work, **options)
-        if left and options.get("patience") == 20:
+        if left and options.get("retry_seconds") == 20:
             left[0] -= 1
             if not left[0]:
                 left.clear()

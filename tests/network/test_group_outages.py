@@ -175,7 +175,7 @@ async def test_messages_stored_but_refused_as_overloaded_precede_later_ones(
 async def test_during_a_database_outage_a_message_is_refused_and_later_accepted(
     killable_network: tuple[Network, MariaDB], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies, "PATIENCE", 0.5)
+    monkeypatch.setattr(copies, "RETRY_SECONDS", 0.5)
     network, server = killable_network
     await network.start(embedded=True)
     group, alice, bob = await group_support.pair_in_group(network)

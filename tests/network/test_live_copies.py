@@ -126,7 +126,7 @@ async def test_an_uncertain_message_is_settled_after_failed_writes_which_hold_no
         return block
 
     monkeypatch.setattr(services, "KeptMessages", make_and_note)
-    monkeypatch.setattr(kept_messages, "PATIENCE", 0.0)
+    monkeypatch.setattr(kept_messages, "RETRY_SECONDS", 0.0)
     await network.start(limits=Limits(store_after=60.0))
     group, alice, bob = await pair_in_group(network)
     group_send(alice, ALICE, group, "m", 2)

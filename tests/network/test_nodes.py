@@ -259,7 +259,7 @@ async def test_a_registration_of_unknown_outcome_disconnects_the_number_on_every
 
     async def lossy(database: Database, work: Any, **options: Any) -> Any:
         result = await persist(database, work, **options)
-        if options.get("patience") == 20:
+        if options.get("retry_seconds") == 20:
             raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
         return result
 

@@ -365,7 +365,7 @@ async def test_persist_raises_after_its_time_limit(own_mariadb: MariaDB, fragile
         await connection.execute(things.insert(), [row("a")])
 
     with pytest.raises(sa.exc.DBAPIError) as caught:
-        await fragile.persist(work, patience=0.3)
+        await fragile.persist(work, retry_seconds=0.3)
     assert outages.is_outage(caught.value)
 
 
@@ -388,7 +388,7 @@ def test_a_connection_closed_in_a_transaction_is_an_outage_on_every_event_loop(
             return int((await connection.execute(sa.text("SELECT 1"))).scalar_one())
 
         try:
-            assert await database.persist(work, patience=10) == 1
+            assert await database.persist(work, retry_seconds=10) == 1
             assert tries == 2
         finally:
             await database.close()

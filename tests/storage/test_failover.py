@@ -98,11 +98,11 @@ def execute(server: MariaDB, *statements: str) -> None:
             cursor.execute(statement)
 
 
-async def insert(database: Database, name: str, *, patience: float = 30.0) -> None:
+async def insert(database: Database, name: str, *, retry_seconds: float = 30.0) -> None:
     async def work(connection: AsyncConnection) -> None:
         await connection.execute(sa.text("REPLACE INTO test_things VALUES (:name, 0, '', '')"), {"name": name})
 
-    await database.persist(work, patience=patience)
+    await database.persist(work, retry_seconds=retry_seconds)
 
 
 async def usual_seconds(database: Database) -> float:
@@ -148,7 +148,7 @@ async def test_a_primary_that_becomes_read_only_loses_all_connections(
     await asyncio.to_thread(execute, server, *statement.split("; "))
     try:
         with pytest.raises(Exception, match="read-only") as caught:
-            await insert(database, "lost", patience=2.0)
+            await insert(database, "lost", retry_seconds=2.0)
         assert outages.is_outage(caught.value)
         waiting = asyncio.create_task(insert(database, "waits"))
         addresses.move()
@@ -275,7 +275,7 @@ async def test_an_outcome_is_unknown_only_after_an_interrupted_commit(
 
     for breaking, unknown in (("insert", False), ("commit", True)):  # noqa: B007 (the listeners look at it)
         with pytest.raises(Exception) as caught:
-            await database.persist(work, patience=2.0)
+            await database.persist(work, retry_seconds=2.0)
         assert outages.may_be_committed(caught.value) is unknown
         assert outages.is_outage(caught.value)
         with pytest.raises(type(caught.value)):
@@ -291,7 +291,7 @@ async def test_an_outcome_is_unknown_only_after_an_interrupted_commit(
         await work(connection)
 
     with pytest.raises(Away) as away:
-        await database.persist(again, patience=5.0)
+        await database.persist(again, retry_seconds=5.0)
     assert outages.may_be_committed(away.value)
 
 

@@ -107,12 +107,12 @@ def test_an_error_outside_the_database_is_neither_an_outage_nor_a_refused_row() 
         assert outages.describe(error) is None
 
 
-async def insert(database: Database, name: str, value: str = "", *, patience: float = 30.0) -> None:
+async def insert(database: Database, name: str, value: str = "", *, retry_seconds: float = 30.0) -> None:
     async def work(connection: AsyncConnection) -> None:
         statement = insert_or_update(connection, things, ("value",))
         await connection.execute(statement, [row(name, value)])
 
-    await database.persist(work, patience=patience)
+    await database.persist(work, retry_seconds=retry_seconds)
 
 
 async def test_a_value_that_violates_a_constraint_counts_against_its_row(database_factory: DatabaseFactory) -> None:
@@ -211,7 +211,7 @@ async def test_writes_wait_until_a_refusing_server_recovers(
     try:
         await asyncio.to_thread(end_connections, server)
         with pytest.raises(Exception) as caught:
-            await insert(restricted_database, "lost", patience=0.0)
+            await insert(restricted_database, "lost", retry_seconds=0.0)
         assert outages.is_outage(caught.value)
         assert not await restricted_database.is_alive()
         waiting = asyncio.create_task(insert(restricted_database, "waits"))
@@ -254,7 +254,7 @@ async def test_locked_tables_are_an_outage_although_the_server_responds(
         with locking.cursor() as cursor:
             cursor.execute("LOCK TABLES test_things WRITE, schema_business WRITE")
         with pytest.raises(outages.DatabaseTimeout):
-            await insert(restricted_database, "lost", patience=0.3)
+            await insert(restricted_database, "lost", retry_seconds=0.3)
         assert not await restricted_database.is_alive(timeout=0.3)
     finally:
         locking.close()
@@ -313,7 +313,7 @@ async def test_a_hanging_server_delays_no_call_beyond_the_deadline(
     assert 5.9 < loop.time() - started < 11.0
     started = loop.time()
     with pytest.raises(outages.DatabaseTimeout):
-        await insert(patient, "lost", patience=1.0)
+        await insert(patient, "lost", retry_seconds=1.0)
     assert loop.time() - started < 5.0
     waiting = asyncio.create_task(insert(patient, "waits"))
     started = loop.time()

@@ -140,7 +140,7 @@ async def test_a_connection_lost_during_the_responses_is_an_outage_and_is_replac
             await write(connection, sa.text("KILL :id"), {"id": own})
         await write_rows(connection, _INSERT, rows("c"))
 
-    await database.persist(work, patience=10)
+    await database.persist(work, retry_seconds=10)
     assert tried == 2
     async with database.reading() as connection:
         assert await counts(connection) == {"a": 0, "c": 0}

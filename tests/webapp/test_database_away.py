@@ -122,7 +122,7 @@ async def database(
     url = (await database_factory("business")).settings.url.replace(f":{mariadb.port}/", f":{way.address[1]}/")
     seconds = services.DATABASE_SECONDS
     settings = DatabaseSettings(url, pool_size=CONNECTIONS)
-    made = Database(settings, "business", deadline=seconds, patience=seconds)
+    made = Database(settings, "business", deadline=seconds, max_retry_seconds=seconds)
     yield made
     await made.close()
 

@@ -32,7 +32,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> As
     """Database opened as a Webapp does."""
     url = (await database_factory("business")).settings.url
     seconds = services.DATABASE_SECONDS
-    made = Database(DatabaseSettings(url), "business", deadline=seconds, patience=seconds)
+    made = Database(DatabaseSettings(url), "business", deadline=seconds, max_retry_seconds=seconds)
     yield made
     await made.close()
 

@@ -171,7 +171,7 @@ class Rotation:
 
     async def _keep(self, check: KeyCheck) -> None:
         work: Callable[..., Awaitable[None]] = lambda connection: key_checks.replace(connection, check)  # noqa: E731
-        await self.database.persist(work, patience=30.0, about="keys")
+        await self.database.persist(work, retry_seconds=30.0, about="keys")
 
 
 def _text(keys: Sequence[bytes]) -> str:

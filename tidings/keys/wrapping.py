@@ -98,11 +98,11 @@ def _name(row: SealedRow) -> str:
 
 async def _replace_key(database: Database, key: DataKey, wrapped: bytes) -> None:
     await database.persist(
-        lambda connection: sealed_rows.replace_data_key(connection, key, wrapped), patience=30.0, about="keys"
+        lambda connection: sealed_rows.replace_data_key(connection, key, wrapped), retry_seconds=30.0, about="keys"
     )
 
 
 async def _replace_row(database: Database, row: SealedRow, content: bytes) -> None:
     await database.persist(
-        lambda connection: sealed_rows.replace_settings(connection, row, content), patience=30.0, about="keys"
+        lambda connection: sealed_rows.replace_settings(connection, row, content), retry_seconds=30.0, about="keys"
     )

@@ -26,7 +26,7 @@ Sample = Callable[[Connection], Awaitable[Sequence[str]]]
 
 
 # Time limit of a comparison in the database, seconds.
-_PATIENCE = 3.0
+_RETRY_SECONDS = 3.0
 
 
 class WrongStore(SettingsError):
@@ -88,7 +88,9 @@ class StoreIdentity:
         compared before the first start has recorded a store. Raises `OSError` when the store cannot be used, and
         database errors.
         """
-        self._store.expected = await self._database.query(self._recorded, patience=_PATIENCE) or self._store.expected
+        self._store.expected = (
+            await self._database.query(self._recorded, retry_seconds=_RETRY_SECONDS) or self._store.expected
+        )
         try:
             if self._store.expected is not None:
                 self._compare(self._store.expected, await self._store.read_marker())
@@ -98,7 +100,7 @@ class StoreIdentity:
 
     async def is_recorded(self) -> bool:
         """Return whether a start has recorded a store. Raises database errors."""
-        return await self._database.query(self._recorded, patience=_PATIENCE) is not None
+        return await self._database.query(self._recorded, retry_seconds=_RETRY_SECONDS) is not None
 
     async def adopt(self, *, force: bool) -> None:
         """Record this store in the database, in place of any other.

@@ -69,7 +69,7 @@ SUSPICION_SECONDS = 30.0
 # without a response all connections are suspect.
 HANG_SECONDS = 1.5
 # Time for which a conflicting transaction is repeated where an outage is not, seconds.
-CONFLICT_PATIENCE = 10.0
+CONFLICT_RETRY_SECONDS = 10.0
 # Part of a transaction's time limit that it may wait for a slot, which leaves the rest for the database; and the
 # maximum of that wait, seconds, which also applies without a time limit.
 SLOT_SHARE, SLOT_SECONDS = 0.5, 30.0
@@ -91,7 +91,7 @@ class Database:
     # a hung process are released; None for the server's own value
     idle_timeout: float | None = None
     deadline: float = DEADLINE  # maximum duration of a transaction on a server, seconds
-    patience: float = math.inf  # upper bound for the `patience` of `persist` and `query`, seconds
+    max_retry_seconds: float = math.inf  # upper bound for the `retry_seconds` of `persist`, `commit` and `query`
     probe_seconds: float = PROBE_SECONDS  # time for which a result of `is_alive` is valid, seconds
 
     def __post_init__(self) -> None:
@@ -163,33 +163,35 @@ class Database:
         self,
         work: Callable[[AsyncConnection], Awaitable[Value]],
         *,
-        patience: float = 60.0,
+        retry_seconds: float = 60.0,
         about: Subject = "messages",
     ) -> Value:
-        """Run `work` in a writing transaction, and retry for `patience` seconds while the database is away or busy.
+        """Run `work` in a writing transaction. Retry it while the database is unreachable or busy.
 
         A commit whose outcome is unknown is retried too, so `work` must be idempotent: running it after its own
         success must succeed and change nothing. Raises the error of the last attempt.
+
+        retry_seconds: time after which an attempt that fails is the last one
         """
-        return await self._patiently(functools.partial(self.transaction, about=about), work, patience)
+        return await self._retry(functools.partial(self.transaction, about=about), work, retry_seconds)
 
     async def commit(
-        self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float | None = None
+        self, work: Callable[[AsyncConnection], Awaitable[Value]], *, retry_seconds: float | None = None
     ) -> Value:
         """Run `work`, which need not be idempotent, in a writing transaction that is committed at most once.
 
-        It is repeated only after a conflict with another transaction, and for `patience` seconds after an outage before
+        It is repeated only after a conflict with another transaction and, for `retry_seconds`, after an outage before
         the commit. Raises all other errors.
 
-        patience: `None` to raise the error of every outage
+        retry_seconds: `None` to raise the error of every outage
         """
-        if patience is None:
-            return await self._patiently(self.transaction, work, CONFLICT_PATIENCE, retries=outages.is_conflict)
-        return await self._patiently(self.transaction, work, patience, retries=outages.is_safe_to_retry)
+        if retry_seconds is None:
+            return await self._retry(self.transaction, work, CONFLICT_RETRY_SECONDS, retries=outages.is_conflict)
+        return await self._retry(self.transaction, work, retry_seconds, retries=outages.is_safe_to_retry)
 
-    async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
+    async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, retry_seconds: float = 60.0) -> Value:
         """Run `work` in a transaction that only reads, with retries as in `persist`."""
-        return await self._patiently(self.reading, work, patience)
+        return await self._retry(self.reading, work, retry_seconds)
 
     async def is_alive(self, *, timeout: float = 2.0) -> bool:
         """Return whether the database responds within `timeout` seconds and accepts writes.
@@ -256,25 +258,25 @@ class Database:
         if not self._slots.locked():
             await self._slots.acquire()
             return
-        patience = min(seconds * SLOT_SHARE, SLOT_SECONDS)
+        limit = min(seconds * SLOT_SHARE, SLOT_SECONDS)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(limit):
                 await self._slots.acquire()
         except TimeoutError:
             self._no_slots.inc()
             size = self.settings.pool_size
-            raise outages.PoolExhausted(f"all {size} connections were in use for {patience:.3g} s") from None
+            raise outages.PoolExhausted(f"all {size} connections were in use for {limit:.3g} s") from None
 
-    async def _patiently(
+    async def _retry(
         self,
         begin: Callable[..., contextlib.AbstractAsyncContextManager[AsyncConnection]],
         work: Callable[[AsyncConnection], Awaitable[Value]],
-        patience: float,
+        retry_seconds: float,
         *,
         retries: Callable[[BaseException], bool] = outages.is_outage,
     ) -> Value:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(patience, self.patience)
+        deadline = loop.time() + min(retry_seconds, self.max_retry_seconds)
         delay = FIRST_DELAY
         uncertain = False
         while True:

@@ -94,7 +94,7 @@ class FlowKeys:
             lambda connection: certificates.set_certificate(
                 connection, caller.account, certificates.FLOWS_KEY, content
             ),
-            patience=5.0,
+            retry_seconds=5.0,
         )
         log.info("business_encryption.set", extra={"username": caller.username})
 

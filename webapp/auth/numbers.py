@@ -35,14 +35,16 @@ class Numbers:
         self._by_number: Mapping[str, BusinessNumber] = {first: self._first}
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
-    async def start(self, *, patience: float) -> None:
+    async def start(self, *, retry_seconds: float) -> None:
         """Add the first number if the database has none, and read the numbers. Raises `SettingsError` for a host name
         of an unknown number.
 
-        patience: seconds that an unreachable database is waited for
+        retry_seconds: time for which an unreachable database is waited for
         """
         first = self._first.number
-        await self._database.persist(lambda connection: numbers.add_first(connection, first), patience=patience)
+        await self._database.persist(
+            lambda connection: numbers.add_first(connection, first), retry_seconds=retry_seconds
+        )
         await self.poll()
         self.require_hosts()
 

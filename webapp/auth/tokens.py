@@ -128,7 +128,7 @@ class Tokens:
     async def revoke(self, caller: Caller) -> None:
         """Revoke a token: in this process at once, in other Webapps within a second."""
         revocation = tokens.Revocation(caller.jti, caller.expires_at * 1000, self._clock.now_ms())
-        await self._database.persist(lambda connection: tokens.revoke(connection, revocation), patience=5.0)
+        await self._database.persist(lambda connection: tokens.revoke(connection, revocation), retry_seconds=5.0)
         self._learn(caller.jti)
 
     def revocation_of(self, user: User) -> tokens.Revocation:
@@ -158,7 +158,7 @@ class Tokens:
         """Delete revocations of tokens that have expired since. Returns the number of deleted rows."""
         now = self._clock.now_ms()
         return await self._database.persist(
-            lambda connection: tokens.delete_expired(connection, now, limit=_SWEEP), patience=5.0
+            lambda connection: tokens.delete_expired(connection, now, limit=_SWEEP), retry_seconds=5.0
         )
 
     async def _look_up(self, token: bytes) -> Caller:

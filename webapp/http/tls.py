@@ -104,7 +104,7 @@ class ServerTLS:
                 await certificates.set_certificate(connection, self.account, certificates.SELF_SIGNED, sealed)
             return await certificates.find_certificate(connection, self.account, certificates.SELF_SIGNED)
 
-        kept = self._open_made(await self.database.persist(keep, patience=20.0))
+        kept = self._open_made(await self.database.persist(keep, retry_seconds=20.0))
         return kept or bundle
 
     async def _open_uploaded(self, sealed: bytes) -> CertificateBundle | None:

@@ -85,7 +85,7 @@ async def test_each_number_seals_its_own_history(database_factory: DatabaseFacto
 async def test_shards_of_a_number_that_repeat_a_commit_of_unknown_outcome_add_no_second_history(
     database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "SHARED_PATIENCE", 0.0)
+    monkeypatch.setattr(journal_module, "SHARED_RETRY_SECONDS", 0.0)
     database = Breaking((await database_factory("business")).settings, "business")
     opened = await journals(database, [b"A", b"A"])
     new = {

@@ -141,7 +141,7 @@ async def test_a_silent_network_fails_checks_and_a_slow_one_is_waited_for(
 async def test_concurrent_checks_share_one_timeout_during_a_database_outage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contact_cache, "PATIENCE", 2.0)
+    monkeypatch.setattr(contact_cache, "RETRY_SECONDS", 2.0)
     monkeypatch.setattr(contact_cache, "CACHED", 1)
     world.add_phones(NUMBERS[2])
     running = await world.start()

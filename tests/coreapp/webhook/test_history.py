@@ -431,10 +431,14 @@ class Noting(ShardStore):
     """Store that notes the queries of its fenced transactions."""
 
     async def persist(
-        self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"
+        self,
+        work: Callable[[Connection], Awaitable[Value]],
+        *,
+        retry_seconds: float = 60.0,
+        about: Subject = "messages",
     ) -> Value:
         with statements.recorded("FROM callback_history") as found:
-            result = await super().persist(work, patience=patience, about=about)
+            result = await super().persist(work, retry_seconds=retry_seconds, about=about)
         fenced.extend(found)
         return result
 

@@ -51,7 +51,7 @@ async def test_one_of_two_concurrent_first_rotations_is_stored_and_the_other_ref
             await secrets_of(world).keep(connection, webhook_secrets.rotated(found, fresh, now=1_000, retires_at=2_000))
 
         try:
-            await world.database.persist(work, patience=10.0)
+            await world.database.persist(work, retry_seconds=10.0)
         except RotationPending:
             return ""
         return fresh

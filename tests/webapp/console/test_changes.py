@@ -533,7 +533,7 @@ async def test_a_connection_lost_during_a_report_does_not_end_a_change(
         raise error
 
     monkeypatch.setattr(callback_changes, "report", fail)
-    monkeypatch.setattr(bulk_changes, "_REPORT_PATIENCE", 0.0)
+    monkeypatch.setattr(bulk_changes, "_REPORT_RETRY_SECONDS", 0.0)
     await store_callbacks(database, dead=[callback(1), callback(2)])
     replay_all(coreapp)
     chosen = [str(callback(number).seq) for number in (1, 2)]

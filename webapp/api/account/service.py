@@ -139,7 +139,7 @@ class RegistrationService:
             await registrations.set_shards(connection, caller.account, change.shards)
             return await layouts.request(connection, change.shards, block)
 
-        layout = await self._database.persist(work, patience=5.0)
+        layout = await self._database.persist(work, retry_seconds=5.0)
         log.info("account.shards_set", extra={"username": caller.username, "shards": change.shards})
         deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
         while layout.is_changing and asyncio.get_running_loop().time() < deadline:
@@ -174,14 +174,16 @@ class RegistrationService:
         await self._keep_pin(caller, "")
 
     async def _is_upstream(self, caller: Caller) -> bool:
-        return await self._database.query(lambda connection: upstreams.exists(connection, caller.account), patience=5.0)
+        return await self._database.query(
+            lambda connection: upstreams.exists(connection, caller.account), retry_seconds=5.0
+        )
 
     async def _layout(self, block: int) -> Layout:
-        return await self._database.query(lambda connection: layouts.find(connection, block), patience=5.0)
+        return await self._database.query(lambda connection: layouts.find(connection, block), retry_seconds=5.0)
 
     async def _keep_pin(self, caller: Caller, pin_hash: str) -> None:
         await self._database.persist(
-            lambda connection: registrations.set_pin_hash(connection, caller.account, pin_hash), patience=5.0
+            lambda connection: registrations.set_pin_hash(connection, caller.account, pin_hash), retry_seconds=5.0
         )
         log.info("account.two_step", extra={"username": caller.username, "enabled": bool(pin_hash)})
 

@@ -111,12 +111,12 @@ class AccountSettings:
             # The commit may be repeated.
             wanted = application_settings.decided(wanted, settings)
 
-        await self.database.persist(work, patience=5.0)
+        await self.database.persist(work, retry_seconds=5.0)
         await self._notify(caller, sorted(document))
 
     async def reset(self, caller: Caller) -> None:
         await self.database.persist(
-            lambda connection: application_settings.reset_settings(connection, caller.account), patience=5.0
+            lambda connection: application_settings.reset_settings(connection, caller.account), retry_seconds=5.0
         )
         await self._notify(caller, ["all"])
 

@@ -85,7 +85,7 @@ class Backups:
                 lambda connection: contents.write(
                     connection, self.safe, account, checked.contents, keep_external=bool(checked.outdated)
                 ),
-                patience=5.0,
+                retry_seconds=5.0,
             )
         except Exception as error:
             if outages.is_outage(error):

@@ -87,7 +87,7 @@ class Certificates:
         await self._find(caller, certificates.WEBHOOK_CA)
         await self.database.persist(
             lambda connection: certificates.delete_certificate(connection, caller.account, certificates.WEBHOOK_CA),
-            patience=5.0,
+            retry_seconds=5.0,
         )
         log.info("certificate.deleted", extra={"username": caller.username, "kind": certificates.WEBHOOK_CA})
         await self._notify(caller)
@@ -101,7 +101,8 @@ class Certificates:
 
     async def _set(self, caller: Caller, kind: str, content: bytes) -> None:
         await self.database.persist(
-            lambda connection: certificates.set_certificate(connection, caller.account, kind, content), patience=5.0
+            lambda connection: certificates.set_certificate(connection, caller.account, kind, content),
+            retry_seconds=5.0,
         )
         log.info("certificate.set", extra={"username": caller.username, "kind": kind})
 

@@ -44,7 +44,7 @@ class QrCodeList:
             await message_qr_codes.save(connection, row)
             return True
 
-        if not await self._database.persist(work, patience=5.0):
+        if not await self._database.persist(work, retry_seconds=5.0):
             raise errors.invalid(f"this number has {MAX_CODES} QR codes")
         log.info("cloud.qr_code_created", extra={"username": caller.username})
         return row
@@ -62,7 +62,7 @@ class QrCodeList:
             await message_qr_codes.save(connection, changed)
             return changed
 
-        return await self._database.persist(work, patience=5.0)
+        return await self._database.persist(work, retry_seconds=5.0)
 
     async def list_all(self, caller: Caller) -> Sequence[MessageQrCode]:
         async with self._database.reading() as connection:
@@ -79,5 +79,5 @@ class QrCodeList:
             await numbers.lock(connection, caller.account)
             await message_qr_codes.delete(connection, caller.account, code)
 
-        await self._database.persist(work, patience=5.0)
+        await self._database.persist(work, retry_seconds=5.0)
         log.info("cloud.qr_code_deleted", extra={"username": caller.username})

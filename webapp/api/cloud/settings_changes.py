@@ -40,7 +40,7 @@ class SettingsChanges:
             await work(connection)
             await changes.note(connection, subject)
 
-        await self._database.persist(noted, patience=5.0)
+        await self._database.persist(noted, retry_seconds=5.0)
         missed = sum(await asyncio.gather(*map(self._apply, accounts)))
         if missed:
             log.warning("cloud.coreapps_away", extra={"count": missed})

@@ -65,7 +65,7 @@ class UploadSessions:
             await cloud_uploads.add(connection, upload)
             return True
 
-        if not await self._database.persist(work, patience=5.0):
+        if not await self._database.persist(work, retry_seconds=5.0):
             raise errors.invalid(f"{MAX_OPEN} uploads are unfinished; each ends 24 hours after its start")
         log.info("cloud.upload_started", extra={"username": caller.username, "bytes": size})
         return upload.id
@@ -105,7 +105,9 @@ class UploadSessions:
             self._slots.release()
         if stored is not None:
             part = CloudUploadPart(upload.id, upload.received, caller.account, stored.size, stored.name)
-            if not await self._database.persist(lambda connection: cloud_uploads.append(connection, part), patience=5):
+            if not await self._database.persist(
+                lambda connection: cloud_uploads.append(connection, part), retry_seconds=5
+            ):
                 await delete_files(self._files, [stored.name])
                 known = await self.find(caller, upload.id)
                 raise _elsewhere(upload.received, known.received if known is not None else 0)
@@ -167,7 +169,7 @@ class UploadSessions:
         except FileGone:
             return await self._finished_elsewhere(caller, upload)
         first = await self._database.persist(
-            lambda connection: cloud_uploads.finish(connection, upload.id, media_id), patience=5.0
+            lambda connection: cloud_uploads.finish(connection, upload.id, media_id), retry_seconds=5.0
         )
         if first is not None and first != media_id:
             await self._media.delete(caller, media_id)
@@ -206,7 +208,9 @@ class UploadSessions:
     async def _delete(self, upload_ids: Sequence[str]) -> None:
         await delete_files(
             self._files,
-            await self._database.persist(lambda connection: cloud_uploads.delete(connection, upload_ids), patience=5.0),
+            await self._database.persist(
+                lambda connection: cloud_uploads.delete(connection, upload_ids), retry_seconds=5.0
+            ),
         )
 
 

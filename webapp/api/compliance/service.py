@@ -28,7 +28,7 @@ class ComplianceInfo:
         """Replace the compliance information."""
         kept = as_kept(given)
         await self._database.persist(
-            lambda connection: profiles.set_compliance(connection, caller.account, kept), patience=5.0
+            lambda connection: profiles.set_compliance(connection, caller.account, kept), retry_seconds=5.0
         )
         log.info("compliance.changed", extra={"username": caller.username})
 

@@ -84,7 +84,9 @@ class HealthCheck:
         """
         block = self._coreapps.of(account).block if account else 0
         try:
-            layout = await self._database.query(lambda connection: layouts.find(connection, block), patience=_TIMEOUT)
+            layout = await self._database.query(
+                lambda connection: layouts.find(connection, block), retry_seconds=_TIMEOUT
+            )
         except Exception as error:
             if not outages.is_outage(error):
                 raise

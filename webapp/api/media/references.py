@@ -116,7 +116,7 @@ class References:
             await media.touch(connection, old, now)
             return await media.list_media(connection, old)
 
-        kept = {entry.id: entry for entry in await self._database.persist(work, patience=5.0)}
+        kept = {entry.id: entry for entry in await self._database.persist(work, retry_seconds=5.0)}
         return {media_id: kept.get(media_id) for media_id in old}
 
 

@@ -192,7 +192,7 @@ class MediaStore:
             raise _unknown()
         now = self._clock.now_ms()
         if found.used_at < now - TOUCH_AFTER_MS:
-            await self._database.persist(lambda connection: media.touch(connection, [media_id], now), patience=5.0)
+            await self._database.persist(lambda connection: media.touch(connection, [media_id], now), retry_seconds=5.0)
         try:
             reader = await self._checked(found)
         except FileGone:
@@ -314,7 +314,7 @@ class MediaStore:
             await media.add_all(connection, kept)
             return first
 
-        return await self._database.persist(work, patience=5.0)
+        return await self._database.persist(work, retry_seconds=5.0)
 
 
 async def delete_files(files: FileStore, names: Sequence[str]) -> None:

@@ -58,7 +58,7 @@ class ProviderList:
             await media_providers.save_providers(connection, rows)
             return True
 
-        if not await self._database.persist(work, patience=5.0):
+        if not await self._database.persist(work, retry_seconds=5.0):
             raise InvalidRequest.because(PARAMETER_INVALID, f"providers: there may be {schemas.MAX_PROVIDERS} at most")
         log.info("providers.changed", extra={"username": caller.username, "names": ",".join(by_name)})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidings.storage.business import messages
 from tidings.storage.database import Database
 
-PATIENCE = 4.0  # seconds for which a request waits for an unavailable database
+RETRY_SECONDS = 4.0  # seconds for which a request waits for an unavailable database
 
 
 class ReceivedMessages:
@@ -21,5 +21,5 @@ class ReceivedMessages:
         groups.
         """
         return await self._database.query(
-            lambda connection: messages.find_peer_of_shard(connection, account, message_id), patience=PATIENCE
+            lambda connection: messages.find_peer_of_shard(connection, account, message_id), retry_seconds=RETRY_SECONDS
         )

@@ -40,7 +40,7 @@ class ProfileService:
             await self._upstream.change(caller.account, {"about": text})
         else:
             await self._database.persist(
-                lambda connection: profiles.set_about(connection, caller.account, text), patience=5.0
+                lambda connection: profiles.set_about(connection, caller.account, text), retry_seconds=5.0
             )
         log.info("profile.about_changed", extra={"username": caller.username})
 
@@ -71,7 +71,7 @@ class ProfileService:
             await self._upstream.change(caller.account, {}, picture)
         else:
             await self._database.persist(
-                lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0
+                lambda connection: profiles.set_photo(connection, caller.account, photo), retry_seconds=5.0
             )
         log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(photo.content)})
 
@@ -83,7 +83,7 @@ class ProfileService:
         if await self._upstream.concerns(caller.account):
             raise InvalidRequest.because(ACCESS_DENIED, NO_DELETION)
         await self._database.persist(
-            lambda connection: profiles.set_photo(connection, caller.account, None), patience=5.0
+            lambda connection: profiles.set_photo(connection, caller.account, None), retry_seconds=5.0
         )
         log.info("profile.photo_deleted", extra={"username": caller.username})
 
@@ -116,7 +116,7 @@ class ProfileService:
             if "about" in changes:
                 await profiles.set_about(connection, account, changes["about"])
 
-        await self._database.persist(work, patience=5.0)
+        await self._database.persist(work, retry_seconds=5.0)
 
     async def set_business(self, caller: Caller, given: schemas.BusinessProfile) -> None:
         profile = StoredProfile(
@@ -130,7 +130,7 @@ class ProfileService:
             await self._upstream.change(caller.account, dataclasses.asdict(profile))
         else:
             await self._database.persist(
-                lambda connection: profiles.set_business(connection, caller.account, profile), patience=5.0
+                lambda connection: profiles.set_business(connection, caller.account, profile), retry_seconds=5.0
             )
         log.info("profile.business_changed", extra={"username": caller.username})
 

@@ -59,7 +59,7 @@ class Stickerpacks:
         changes = given.model_dump(exclude_none=True)
         changed = await self._database.persist(
             lambda connection: stickerpacks.change_pack(connection, caller.account, _id(pack_id), changes),
-            patience=5.0,
+            retry_seconds=5.0,
         )
         if not changed:
             raise _no_pack(pack_id)
@@ -108,7 +108,8 @@ class Stickerpacks:
         if given.emojis is not None:
             changes["emojis"] = tuple(given.emojis)
         changed = await self._database.persist(
-            lambda connection: stickerpacks.change_sticker(connection, pack.id, _index(index), changes), patience=5.0
+            lambda connection: stickerpacks.change_sticker(connection, pack.id, _index(index), changes),
+            retry_seconds=5.0,
         )
         if not changed:
             raise _no_sticker(index)

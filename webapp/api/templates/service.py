@@ -146,7 +146,7 @@ class Templates:
             await template_ttls.put(connection, account, ttls.id_of(made), ttl)
             return made
 
-        added = await self._database.persist(work, patience=5.0)
+        added = await self._database.persist(work, retry_seconds=5.0)
         if added is None:
             details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
@@ -188,7 +188,7 @@ class Templates:
                 await templates.put_templates(connection, account, [made])
             return made
 
-        changed = await self._database.persist(work, patience=5.0)
+        changed = await self._database.persist(work, retry_seconds=5.0)
         if changed is not None:
             await self._refresh(account)
         return changed
@@ -216,7 +216,7 @@ class Templates:
                 await templates.put_templates(connection, account, found.keep)
             return found
 
-        done = await self._database.persist(work, patience=5.0)
+        done = await self._database.persist(work, retry_seconds=5.0)
         done.require_all()
         await self._refresh(account)
         log.info("templates.imported", extra={"templates": len(done.keep), "username": caller.username})
@@ -241,7 +241,7 @@ class Templates:
             if language == "" or not is_known:
                 raise _missing(name)
             await self._upstream.delete(caller.account, name, language)
-        elif not await self._database.persist(work, patience=5.0):
+        elif not await self._database.persist(work, retry_seconds=5.0):
             raise _missing(name)
         await self._refresh(account)
         log.info("template.deleted", extra={"template": name, "language": language, "username": caller.username})

@@ -34,7 +34,7 @@ class UpstreamChanges:
 
     async def concerns(self, account: str) -> bool:
         """Return whether the templates of a number are those of its WABA at the Cloud API."""
-        return await self._database.query(lambda connection: upstreams.exists(connection, account), patience=5.0)
+        return await self._database.query(lambda connection: upstreams.exists(connection, account), retry_seconds=5.0)
 
     async def create(self, account: str, definition: Definition, ttl: int | None) -> None:
         """Create a template in the WABA. Raises the errors of the Coreapp link.

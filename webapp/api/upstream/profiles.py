@@ -31,7 +31,7 @@ class UpstreamProfiles:
 
     async def concerns(self, account: str) -> bool:
         """Return whether the profile of a number is the one that it has in the Cloud API."""
-        return await self.database.query(lambda connection: upstreams.exists(connection, account), patience=5.0)
+        return await self.database.query(lambda connection: upstreams.exists(connection, account), retry_seconds=5.0)
 
     async def change(self, account: str, fields: Mapping[str, Any], picture: UploadedPicture | None = None) -> None:
         """Change fields of a profile, and its photo. Raises the errors of the Coreapp link, `FilesUnavailable` and

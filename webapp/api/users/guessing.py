@@ -129,7 +129,7 @@ class Guessing:
         self._familiar.put(client, now)
         origin = LoginOrigin(*client, now)
         try:
-            await self._database.persist(lambda connection: login_origins.save(connection, origin), patience=1.0)
+            await self._database.persist(lambda connection: login_origins.save(connection, origin), retry_seconds=1.0)
         except (DatabaseError, OSError) as error:
             # The login is valid anyway. The next one from this address will be recorded.
             self._familiar.pop(client)
@@ -166,7 +166,7 @@ class Guessing:
             return await login_buckets.take(connection, [account, address], now, interval=interval, filling=filling)
 
         try:
-            full_at = await self._database.commit(take, patience=4.0)
+            full_at = await self._database.commit(take, retry_seconds=4.0)
         except Exception as error:
             if not outages.may_be_committed(error):
                 raise

@@ -40,7 +40,7 @@ MAX_RUNNING, _KEPT, _READ = 2, 20, 100
 PATIENCE = 600.0
 # Seconds between two reports of a change that waits, and for which a stop and an end are stored again if they fail.
 _REPORT, _STORE = 2.0, 5.0
-_REPORT_PATIENCE = 20.0  # seconds after which a report is given up while the database is away
+_REPORT_RETRY_SECONDS = 20.0  # seconds after which a report is given up while the database is away
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class BulkChanges:
     async def stop(self, account: str, change_id: str) -> None:
         """Stop a change of a number after the callbacks in progress, whichever Webapp carries it out."""
         stop = functools.partial(callback_changes.stop, account=account, change_id=change_id)
-        await self._database.persist(stop, patience=_STORE)
+        await self._database.persist(stop, retry_seconds=_STORE)
         present = self._changes.get(change_id)
         if present is not None and present.about.account == account:
             present.stop.set()
@@ -193,7 +193,7 @@ class BulkChanges:
             callback_changes.end, change_id=change.about.id, done=change.done, stay=change.stay, problem=problem
         )
         try:
-            await self._database.persist(end, patience=_STORE)
+            await self._database.persist(end, retry_seconds=_STORE)
         except Exception:
             # Other Webapps see it as ended when it has been silent long enough.
             log.warning("console.change_end_unrecorded", extra={"change": change.about.id}, exc_info=True)
@@ -237,7 +237,7 @@ class BulkChanges:
             callback_changes.report, change_id=change.about.id, done=change.done, stay=change.stay, waits=change.waits
         )
         try:
-            return await self._database.persist(report, patience=_REPORT_PATIENCE)
+            return await self._database.persist(report, retry_seconds=_REPORT_RETRY_SECONDS)
         except Exception as error:
             if not outages.is_outage(error):
                 raise
