@@ -22,7 +22,7 @@ from locust import FastHttpUser, constant, events, task
 from locust.exception import StopUser
 
 # Statuses after which a client retries, and the delay in seconds.
-BUSY, PATIENCE = (429, 503), 0.1
+BUSY, RETRY_SECONDS = (429, 503), 0.1
 
 
 class Work:
@@ -71,9 +71,9 @@ class Business(FastHttpUser):
                 self.environment.runner.quit()
             raise StopUser from None
         check = json.dumps({"blocking": "wait", "contacts": ["+" + message["number"]]})
-        _, contacts_took, refused = self._patiently(lambda: self._post("/v1/contacts", check, 200))
+        _, contacts_took, refused = self._post_until_accepted(lambda: self._post("/v1/contacts", check, 200))
         started = time.time()
-        response, took, again = self._patiently(lambda: self._post("/v1/messages", message["body"], 201))
+        response, took, again = self._post_until_accepted(lambda: self._post("/v1/messages", message["body"], 201))
         sent = response.status_code == 201
         work.turns.append(
             {
@@ -97,7 +97,7 @@ class Business(FastHttpUser):
                 response.failure(f"status {response.status_code}")
             return response
 
-    def _patiently(self, post: Callable[[], Any]) -> tuple[Any, float, int]:
+    def _post_until_accepted(self, post: Callable[[], Any]) -> tuple[Any, float, int]:
         """Repeat a call while it is refused; return the final response, its seconds, and the number of refusals."""
         refused = 0
         while True:
@@ -107,4 +107,4 @@ class Business(FastHttpUser):
             if response.status_code not in BUSY:
                 return response, took, refused
             refused += 1
-            gevent.sleep(PATIENCE)
+            gevent.sleep(RETRY_SECONDS)

@@ -54,7 +54,7 @@ FACTOR, HALVINGS = 1.6, 2
 # HTTP requests in flight.
 REQUESTS = 64
 # Seconds until all deliveries of a trial must have arrived.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 # Seconds without a delivery after which none is in flight.
 QUIET = 0.5
 
@@ -166,7 +166,7 @@ class FleetTrials:
     async def _settle(self) -> None:
         """Wait until no more deliveries of a failed trial arrive."""
         before = -1
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (now := (await self._fleet.counts())["delivered"]) != before:
                 before = now
                 await asyncio.sleep(QUIET)
@@ -177,7 +177,7 @@ class FleetTrials:
         async with self._network.sampler() as sampler:
             began = time.monotonic()
             lag = await send()
-            counts = await self._fleet.request("until_delivered", count=due, seconds=PATIENCE)
+            counts = await self._fleet.request("until_delivered", count=due, seconds=TIMEOUT)
             seconds = time.monotonic() - began
         if counts["delivered"] != due or counts["repeats"] or counts["wrong"] or counts["failures"]:
             raise RunFailed(f"{due} were due: {counts}")

@@ -186,9 +186,9 @@ async def _announce(
     code.
     """
     known = [asyncio.create_task(event.wait()) for event in (node.owned, node.requests.unregistered)]
-    patience = settings.lease_seconds + 2 * settings.heartbeat_seconds
+    timeout = settings.lease_seconds + 2 * settings.heartbeat_seconds
     try:
-        done, _ = await asyncio.wait(known, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(known, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in known:
             task.cancel()

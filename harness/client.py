@@ -230,7 +230,7 @@ class Business:
 
 
 # Statuses after which a patient client retries, and seconds until it does.
-BUSY, PATIENCE = (429, 503), 0.1
+BUSY, RETRY_SECONDS = (429, 503), 0.1
 
 
 @dataclasses.dataclass(slots=True)
@@ -309,7 +309,7 @@ async def closed_loop(
                 sent = await business.post(connection, message)
                 while patient and sent.request.status in BUSY:
                     load.refused[sent.request.status] += 1
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(RETRY_SECONDS)
                     sent = await business.post(connection, message)
                 load.sent.append(sent)
                 if not sent.request.accepted:
@@ -334,7 +334,7 @@ async def _check_one(connection: Connection, request: bytes, load: Load, patient
     status, raw = await connection.request(request)
     while patient and status in BUSY:
         load.refused[status] += 1
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(RETRY_SECONDS)
         started = time.perf_counter()
         status, raw = await connection.request(request)
     # `wait` always has the network's result, so that `processing` is a response to `no_wait` only.

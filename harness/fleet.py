@@ -33,7 +33,7 @@ from tidings.wire import device
 # Has the kernel choose the local port at connect time, so that one address allows many connections.
 _IP_BIND_ADDRESS_NO_PORT = 24
 # Seconds that connecting and logging in may take.
-PATIENCE = 20.0
+LOGIN_SECONDS = 20.0
 
 
 class Fleet:
@@ -138,7 +138,7 @@ class Fleet:
             address = self._addresses[self._turn % len(self._addresses)]
             index = index or 1 + hash(each.number) % 60_000
             try:
-                async with self._dials, asyncio.timeout(PATIENCE):
+                async with self._dials, asyncio.timeout(LOGIN_SECONDS):
                     ours = self._open_socket(index)
                     await loop.sock_connect(ours, address)
                     done = self._logging_in[each] = loop.create_future()

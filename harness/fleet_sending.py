@@ -42,7 +42,7 @@ class Sending:
     count: messages.
     size: bytes of a body.
     kind, epoch: of messages to groups.
-    patience: seconds to wait for the responses after the last message.
+    response_timeout: seconds to wait for the responses after the last message.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Sending:
         kind: str = device.MESSAGE,
         epoch: int = 0,
         ttl: int = 0,
-        patience: float = 120.0,
+        response_timeout: float = 120.0,
     ) -> None:
         self._senders = senders
         self._routes = [(devices[sender], to) for sender, to in routes]
@@ -65,7 +65,7 @@ class Sending:
         self._count = count
         self._size = size
         self._more: dict[str, Any] = {"kind": kind, "epoch": epoch, "ttl": ttl}
-        self._patience = patience
+        self._response_timeout = response_timeout
         self._sent_at: list[float] = []
         self._left = count
         self._done = asyncio.Event()
@@ -88,7 +88,7 @@ class Sending:
                 await asyncio.sleep(max(wait, 0.001))
             self._send(index, loop.time() - due if self._rate else 0.0)
         sent = loop.time() - began
-        async with asyncio.timeout(self._patience):
+        async with asyncio.timeout(self._response_timeout):
             await self._done.wait()
         return {
             "sent": self._count,

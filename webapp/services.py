@@ -217,7 +217,7 @@ def _context(
         links=CoreappLinks(
             shard_map,
             settings.secrets.link_key,
-            patience=settings.coreapp_patience,
+            owner_timeout=settings.owner_timeout,
             timeout=settings.coreapp_timeout,
             calls=calls,
             block_of=numbers.block_of,

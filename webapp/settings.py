@@ -141,7 +141,7 @@ class Settings(settings.ProcessSettings):
     # fixed address of the only Coreapp; `None` to read addresses from the database
     coreapp: Annotated[tuple[str, int] | None, env.text(_coreapp)] = env.variable("WACORE_HOSTNAME", None)
     # seconds that a request waits for an unavailable Coreapp
-    coreapp_patience: Annotated[float, env.number(high=3600)] = env.variable("TIDINGS_COREAPP_PATIENCE_S", 4.5)
+    owner_timeout: Annotated[float, env.number(high=3600)] = env.variable("TIDINGS_COREAPP_PATIENCE_S", 4.5)
     # seconds that a call to a Coreapp may take
     coreapp_timeout: Annotated[float, env.number(0.1, 3600)] = env.variable("TIDINGS_COREAPP_TIMEOUT_S", 30.0)
     # bytes of a JSON body

@@ -18,7 +18,7 @@ SENDER = "15559999999"
 # Envelopes per second with which each device receives its first one.
 FIRST_RATE = 1000.0
 # Seconds within which the last deliveries must arrive.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -66,7 +66,7 @@ class Clients:
     async def until_delivered(self, count: int) -> float:
         """Wait for `count` deliveries since `reset`; return the seconds. Raises `RunFailed` when they do not arrive."""
         began, arrived = time.monotonic(), 0
-        while time.monotonic() < began + PATIENCE:
+        while time.monotonic() < began + TIMEOUT:
             arrived = await self.delivered()
             if arrived >= count:
                 break

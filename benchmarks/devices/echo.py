@@ -23,7 +23,7 @@ from harness.http_connection import Connection
 CONVERSATIONS = (8, 32, 128, 512)
 SIZE = 2048
 LIMIT = 1000.0  # milliseconds
-PATIENCE = 60.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 class Echo:
@@ -72,7 +72,7 @@ class Echo:
         """Wait for the last message of each recipient. Raises `RunFailed` when one does not arrive."""
         self.replies = False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while self.open and not self._faults:  # noqa: ASYNC110 (recipients end one by one)
                     await asyncio.sleep(0.05)
         for connection in self._idle:

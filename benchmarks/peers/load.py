@@ -16,7 +16,7 @@ from typing import Any
 JOB_BYTES = 200  # bytes of a job's body
 # Roles of a process: clients and workers, or one of both.
 BOTH, ENQUEUE, WORK = "both", "enqueue", "work"
-PATIENCE = 60.0  # seconds until all enqueued jobs must have been worked
+TIMEOUT = 60.0  # seconds until all enqueued jobs must have been worked
 
 Request = Mapping[str, Any]
 Enqueue = Callable[[int, str], Awaitable[object]]
@@ -139,13 +139,13 @@ class JobRun:
         return figures
 
     async def _drain(self, jobs: int, left: Left) -> int:
-        deadline = time.perf_counter() + PATIENCE
+        deadline = time.perf_counter() + TIMEOUT
         while (worked := max(len(self.waits), len(self.arrived))) < jobs:
             if time.perf_counter() > deadline:
                 raise Unfinished(f"of {jobs} jobs {worked} were worked")
             await asyncio.sleep(0.002)
         # Polled, because these stores send no notification.
-        for _ in range(int(PATIENCE / 0.01)):
+        for _ in range(int(TIMEOUT / 0.01)):
             if not (remaining := await left()):
                 break
             await asyncio.sleep(0.01)

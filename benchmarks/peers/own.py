@@ -126,7 +126,7 @@ async def run_clients() -> None:
     to_owner = await connection.connect(*_link_address(), Enqueued, link)
 
     async def enqueue(number: int, body: str) -> None:
-        await link.requests.call(to_owner, lambda n: Enqueue(n, number, body), timeout=load.PATIENCE)
+        await link.requests.call(to_owner, lambda n: Enqueue(n, number, body), timeout=load.TIMEOUT)
 
     async def left() -> int:
         return 0

@@ -21,7 +21,7 @@ REQUESTS = Counter("tidings_sender_key_requests_total", "Requests for sender key
 REMEMBERED = 10_000  # participants; an evicted one gets a request or a response before the hour is over
 # Seconds that a message waits for its key. The author sent the key first, so it takes as long as a commit and a read of
 # the database.
-PATIENCE = 5.0
+KEY_SECONDS = 5.0
 
 
 class SenderKeyPending(Exception):
@@ -69,7 +69,7 @@ class KeyRequests:
             if message_id == delivery.id:
                 return
             if until > now:
-                queue.setdefault(delivery.id, now + PATIENCE)
+                queue.setdefault(delivery.id, now + KEY_SECONDS)
                 raise SenderKeyPending
             del queue[message_id]
 
@@ -79,7 +79,7 @@ class KeyRequests:
             return
         queue = self._waiting.setdefault((delivery.group, delivery.sender), {})
         now = self.context.clock.monotonic()
-        if queue.setdefault(delivery.id, now + PATIENCE) > now:
+        if queue.setdefault(delivery.id, now + KEY_SECONDS) > now:
             self.context.shared.wakeups.wake(self.context.shard)
             raise SenderKeyPending
         self.settled(delivery)

@@ -7,8 +7,8 @@ import dataclasses
 from coreapp.media.errors import DownloadFailed
 
 ATTEMPTS = 5  # attempts at a file that is downloaded but cannot be read
-PATIENCE = 24 * 3600.0  # seconds that a message waits for its file while the network or the disk fails
-LAST_ATTEMPT = 400  # attempts in total, whatever the errors; more than fit into `PATIENCE`
+MAX_AGE = 24 * 3600.0  # seconds that a message waits for its file while the network or the disk fails
+LAST_ATTEMPT = 400  # attempts in total, whatever the errors; more than fit into `MAX_AGE`
 LONGEST = 300.0  # longest delay between two attempts, seconds
 
 
@@ -45,6 +45,6 @@ def after_failure(error: Exception, attempt: int, age: float) -> TryAgain | Give
         if error.is_final or attempt >= ATTEMPTS:
             return GiveUpDownload(str(error))
         return TryAgain()
-    if age >= PATIENCE:
+    if age >= MAX_AGE:
         return GiveUpDownload("the file could not be fetched within 24 hours")
     return TryAgain()

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages that are only counted")
 
-PATIENCE_SECONDS = 300.0  # seconds that a requested message is waited for
+MESSAGE_SECONDS = 300.0  # seconds that a requested message is waited for
 INTERVAL = 5.0  # seconds between two passes
 LIMIT = 10_000  # waiting messages; further ones are reported at once and may still arrive
 REPORTED_EACH = 10  # errors about single messages of one sender per period; further ones are counted
@@ -55,7 +55,7 @@ class UndecryptedReports:
 
     def __post_init__(self, left: Sequence[UndecryptedMessage]) -> None:
         self._ids = MessageIds()
-        self._waiting = {row.id: self._wait(row, PATIENCE_SECONDS) for row in left if not row.counted}
+        self._waiting = {row.id: self._wait(row, MESSAGE_SECONDS) for row in left if not row.counted}
         # Counted messages, by sender.
         self._counted = {row.sender: self._wait(row, SUMMARY_SECONDS) for row in left if row.counted}
         self._reported: UseLimit[str] = UseLimit(
@@ -66,11 +66,11 @@ class UndecryptedReports:
         """Wait for a requested message. Returns the row to commit with the request; None if too many are waited for."""
         if len(self._waiting) >= LIMIT:
             return None
-        due = int((self.context.clock.now() + PATIENCE_SECONDS) * 1000)
+        due = int((self.context.clock.now() + MESSAGE_SECONDS) * 1000)
         message = UndecryptedMessage(
             message_id, self.context.shard, self.context.account, sender, timestamp, due, request_id
         )
-        self._waiting[message_id] = self._wait(message, PATIENCE_SECONDS)
+        self._waiting[message_id] = self._wait(message, MESSAGE_SECONDS)
         return message
 
     def _wait(self, row: UndecryptedMessage, longest: float) -> _Wait:

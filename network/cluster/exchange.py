@@ -88,7 +88,8 @@ class Exchange:
     outbox: Outbox
     # Notifies other nodes of envelopes that are stored here.
     relocation_check: RelocationCheck = dataclasses.field(init=False)
-    _patience: float = dataclasses.field(init=False)
+    # Seconds until an envelope that waits for another node is stored here.
+    _store_after: float = dataclasses.field(init=False)
     _forwards: Forwards = dataclasses.field(init=False)
     _locations: LocationCache = dataclasses.field(init=False)
     # Logins at this node, of devices as senders and as recipients.
@@ -104,7 +105,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         clock, limits = self.router.clock, self.router.limits
-        self._patience = limits.store_after + RESPONSE_SECONDS
+        self._store_after = limits.store_after + RESPONSE_SECONDS
         self._forwards = Forwards(limits)
         self._locations = LocationCache(clock)
         self._recent_senders = RecentLogins(clock, attrgetter("sender"))
@@ -115,7 +116,7 @@ class Exchange:
             self.outbox,
             locations=self._locations,
             clock=clock,
-            patience=self._patience,
+            max_wait=self._store_after,
             read_here=self.router.read_mailbox,
         )
 
@@ -227,7 +228,7 @@ class Exchange:
         if not self._forwards.has_room(frame):
             admission.refuse(forward.origin, frame, device.OVERLOADED)
             return
-        forward.node, forward.due = node, self.router.clock.monotonic() + self._patience
+        forward.node, forward.due = node, self.router.clock.monotonic() + self._store_after
         forward.tries += 1
         n = self._forwards.add(forward)
         read_first = self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame))

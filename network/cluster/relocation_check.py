@@ -62,7 +62,7 @@ class RelocationCheck:
     locations: LocationCache
     clock: Clock
     # Seconds that an envelope waits behind one that is being stored; then it is stored, too.
-    patience: float
+    max_wait: float
     # Called to read the mailbox of a number whose device is attached to this node.
     read_here: Callable[[str], None]
     # Whether an envelope was stored whose recipient could not be located.
@@ -139,7 +139,7 @@ class RelocationCheck:
         """
         waiting = self._waiting.get(number)
         if waiting is None:
-            due = self.clock.monotonic() + self.patience
+            due = self.clock.monotonic() + self.max_wait
             waiting = self._waiting[number] = asyncio.get_running_loop().create_future(), due
         return waiting[0]
 

@@ -13,7 +13,7 @@ from tidings.wire import device
 # Seconds after which a sender should repeat an envelope refused for a full mailbox.
 FULL_SECONDS = 5
 # Seconds after its retry time in which the first refused envelope must be repeated to keep its position.
-PATIENCE = 10.0
+REPEAT_SECONDS = 10.0
 # Senders of one mailbox at which idle ones are first removed; then whenever their number has doubled.
 _SENDERS = 64
 
@@ -192,5 +192,5 @@ def refused(sender_usage: SenderUsage, id: str, refusal: QuotaRefusal, now: floa
     """Refuse this envelope and later ones of its sender to its recipient until it is repeated; return the refusal."""
     sender_usage.first_refused = id
     sender_usage.refusal = refusal
-    sender_usage.until = now + refusal.retry_after + PATIENCE
+    sender_usage.until = now + refusal.retry_after + REPEAT_SECONDS
     return refusal

@@ -61,7 +61,7 @@ async def test_a_cancelled_waiter_keeps_no_slot(gone: list[int]) -> None:
 
 
 async def test_new_waiters_are_refused_once_the_oldest_has_waited_too_long(advance: Callable[[float], None]) -> None:
-    places, order = Slots(1, patience=1.0), list[int]()
+    places, order = Slots(1, max_wait=1.0), list[int]()
     tasks = await waiting(places, order, 2)
     assert not places.is_overloaded()
     advance(1.1)
@@ -75,7 +75,7 @@ async def test_new_waiters_are_refused_once_the_oldest_has_waited_too_long(advan
 
 
 async def test_a_prior_delay_shortens_the_allowed_wait_for_a_slot(advance: Callable[[float], None]) -> None:
-    places, order = Slots(1, patience=1.0), list[int]()
+    places, order = Slots(1, max_wait=1.0), list[int]()
     assert not places.is_overloaded(2.0), "nobody waits here"
     tasks = await waiting(places, order, 2)
     advance(0.6)
@@ -86,7 +86,7 @@ async def test_a_prior_delay_shortens_the_allowed_wait_for_a_slot(advance: Calla
 
 
 async def test_a_cancelled_waiter_does_not_keep_the_slots_overloaded(advance: Callable[[float], None]) -> None:
-    places, order = Slots(1, patience=1.0), list[int]()
+    places, order = Slots(1, max_wait=1.0), list[int]()
     tasks = await waiting(places, order, 2)
     advance(1.1)
     tasks[1].cancel()

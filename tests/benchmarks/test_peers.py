@@ -37,7 +37,7 @@ async def test_repeated_and_unknown_jobs_are_counted_separately() -> None:
 
 
 async def test_a_job_that_is_never_worked_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "PATIENCE", 0.01)
+    monkeypatch.setattr(load, "TIMEOUT", 0.01)
     run = JobRun()
 
     async def enqueue(number: int, _body: str) -> None:
@@ -70,7 +70,7 @@ async def test_jobs_of_two_processes_are_matched_by_their_number(tmp_path: Path)
 
 
 async def test_a_job_that_never_arrives_in_the_other_process_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "PATIENCE", 0.01)
+    monkeypatch.setattr(load, "TIMEOUT", 0.01)
     workers = JobRun(role=load.WORK)
     workers.work(1)
     with pytest.raises(Unfinished, match="of 2 jobs 1 were worked"):

@@ -13,7 +13,7 @@ from tidings.client.transports import Dial, tcp
 from tidings.wire import connection as wire
 from tidings.wire import device
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 async def pieces(content: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:
@@ -40,16 +40,16 @@ class Recorder(DeviceListener[str]):
         self.task = asyncio.create_task(self.connection.run(self, stop))
         try:
             if ready:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await self.connection.ready.wait()
             yield self
         finally:
             stop.set()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await asyncio.wait([self.task])
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -125,7 +125,7 @@ class ScriptedNetwork:
         return [frame for frame in self.frames if type(frame) is kind]
 
     async def until_sent(self, kind: type, count: int) -> list[Any]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(self.sent(kind)) < count:
                 self._changed.clear()
                 await self._changed.wait()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.conftest import register
-from tests.client.support import PATIENCE, Recorder
+from tests.client.support import TIMEOUT, Recorder
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import client, e2ee
 from tidings.client import connection, reconnecting, sessions
@@ -48,7 +48,7 @@ async def echo(network: Network, tmp_path: Path) -> AsyncIterator[asyncio.subpro
 
 async def line_of(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(3 * PATIENCE):
+    async with asyncio.timeout(3 * TIMEOUT):
         return (await process.stdout.readline()).decode().strip()
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.client.support import PATIENCE
+from tests.client.support import TIMEOUT
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.client.errors import NetworkRefusal
@@ -35,7 +35,7 @@ class Person(MemoryDevice):
         self.messages.put_nowait((peer, text.body))
 
     async def next_message(self) -> tuple[str, str]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self.messages.get()
 
 
@@ -43,7 +43,7 @@ class Person(MemoryDevice):
 async def online(person: Person) -> AsyncIterator[Person]:
     stop = asyncio.Event()
     running = asyncio.create_task(person.run(stop))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await person.online.wait()
     try:
         yield person

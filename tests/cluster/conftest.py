@@ -23,7 +23,7 @@ from tidings.storage.database import Database
 KEY = "the registration key of these tests"
 OPERATOR_KEY = "a key of twenty chars"
 # Seconds for events that take a second or two on an idle machine.
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @dataclasses.dataclass
@@ -45,7 +45,7 @@ class NetworkNode:
             _, said = await self.health()
             return all(said.get(name) == value for name, value in fields.items())
 
-        await polling.until(is_so, seconds=PATIENCE)
+        await polling.until(is_so, seconds=TIMEOUT)
 
     @property
     def fork_server(self) -> psutil.Process:

@@ -13,7 +13,7 @@ import pytest
 from harness import polling
 from harness.light_devices import LightDevices, register
 from harness.redis_server import RedisCluster, RedisServer
-from tests.cluster.conftest import KEY, OPERATOR_KEY, PATIENCE, NetworkNode, StartNode
+from tests.cluster.conftest import KEY, OPERATOR_KEY, TIMEOUT, NetworkNode, StartNode
 from tidings.wire import device
 
 SENDERS = [f"1555020{i:04}" for i in range(4)]
@@ -45,7 +45,7 @@ class Load:
     async def reach(self, more: int) -> None:
         """Wait until `more` further envelopes are sent."""
         target = len(self.sent) + more
-        await self.crowd.until(lambda: len(self.sent) >= target, PATIENCE)
+        await self.crowd.until(lambda: len(self.sent) >= target, TIMEOUT)
 
     def accepted(self) -> int:
         """Return the number of accepted envelopes."""
@@ -196,4 +196,4 @@ async def test_workers_share_addresses_and_a_killed_worker_is_restarted(
     await load.all_attached()
     await load.reach(RATE)
     await load.end()
-    await polling.until(lambda: len(parent.workers) == 2, seconds=PATIENCE)
+    await polling.until(lambda: len(parent.workers) == 2, seconds=TIMEOUT)

@@ -10,7 +10,7 @@ import pytest
 
 from harness import polling
 from harness.redis_server import RedisServer, SentinelledRedis
-from tests.cluster.conftest import PATIENCE, StartNode
+from tests.cluster.conftest import TIMEOUT, StartNode
 from tests.cluster.test_processes import RATE, READERS, SENDERS, StartLoad, start_load
 
 __all__ = ["start_load"]
@@ -43,7 +43,7 @@ async def test_presence_survives_a_failover(
     heir = sentinelled.master
     for node in nodes:
         await node.becomes(redis="ok", nodes=2)
-    await polling.until(lambda: claimed(heir) == len(SENDERS + READERS), seconds=PATIENCE)
+    await polling.until(lambda: claimed(heir) == len(SENDERS + READERS), seconds=TIMEOUT)
     former.start() if end == "killed" else former.resume()
     # The former master follows the new one, and none of the nodes stays with it.
     await asyncio.to_thread(sentinelled.wait_until_complete)
@@ -69,6 +69,6 @@ async def test_claims_missing_on_the_new_master_are_repeated_at_once(
         assert replica.delete(*keys) == len(SENDERS + READERS)
     await asyncio.to_thread(sentinelled.fail_over)
     await asyncio.to_thread(sentinelled.wait_for_fail_over, former)
-    await polling.until(lambda: claimed(heir) == len(SENDERS + READERS), seconds=PATIENCE)
+    await polling.until(lambda: claimed(heir) == len(SENDERS + READERS), seconds=TIMEOUT)
     await load.reach(RATE)
     await load.end()

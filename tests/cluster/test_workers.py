@@ -16,7 +16,7 @@ from harness import polling
 from harness.light_devices import LightDevices, register
 from harness.mariadb import free_port
 from harness.redis_server import RedisServer
-from tests.cluster.conftest import KEY, PATIENCE, StartNode
+from tests.cluster.conftest import KEY, TIMEOUT, StartNode
 from tidings.wire import device
 
 MIB = 1024 * 1024
@@ -88,7 +88,7 @@ async def test_a_planned_stop_drains_every_worker_and_leaves_no_process(
             process.terminate()
         await parent.process.stop()
         assert await parent.process.wait() == 0
-        await polling.until(lambda: not any(map(is_running, processes)), seconds=PATIENCE)
+        await polling.until(lambda: not any(map(is_running, processes)), seconds=TIMEOUT)
         closings = [reason for each in crowd.devices.values() for reason in each.closings]
         assert set(closings) == {device.SHUTDOWN}
         assert len(closings) >= 40
@@ -101,7 +101,7 @@ async def test_a_killed_worker_has_a_logged_successor_with_its_name(redis: Redis
     await parent.becomes(nodes=2)
     first, second = parent.workers
     os.kill(first.pid, signal.SIGKILL)
-    await polling.until(lambda: len(parent.workers) == 2 and first not in parent.workers, seconds=PATIENCE)
+    await polling.until(lambda: len(parent.workers) == 2 and first not in parent.workers, seconds=TIMEOUT)
     assert second in parent.workers
     await parent.becomes(nodes=2, redis="ok")
     _, loads = await parent.health("/health/load")
@@ -116,7 +116,7 @@ async def test_without_the_fork_server_the_parent_ends_and_so_do_the_workers(
     await parent.becomes(nodes=2)
     workers = parent.workers
     os.kill(parent.fork_server.pid, signal.SIGKILL)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await parent.process.wait() == 1
     # Their names and ports are free for its successor.
     assert not any(map(is_running, workers))

@@ -12,7 +12,7 @@ from tidings.aio import crashpoints
 
 KILLS = 3
 # Seconds within which a process must reach its crash point, or a standby take over.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 _WRITTEN = "SELECT COUNT(*) FROM envelopes WHERE recipient = '15550000000' AND kind = 'message'"
 
 
@@ -161,7 +161,7 @@ class CrashAt:
             if self.point == crashpoints.AFTER_STORE_BEFORE_ACCEPTED:
                 await _hold_up_the_robots(scene, ended)
             await asyncio.wait([ended], timeout=0.5)
-            if time.monotonic() - started > duration + PATIENCE:
+            if time.monotonic() - started > duration + TIMEOUT:
                 phase.problem = f"{self.process} never reached {self.point}:{self.count}"
                 await process.stop()
         phase.trouble()
@@ -210,7 +210,7 @@ class CrashInChange:
         await until(time.monotonic() + scene.rng.uniform(0, duration / 2))
         ended = asyncio.create_task(coreapp.wait())
         requested = asyncio.create_task(scene.request_shards(4))
-        await asyncio.wait([ended], timeout=PATIENCE)
+        await asyncio.wait([ended], timeout=TIMEOUT)
         if not ended.done():
             phase.problem = f"coreapp never reached {self.point}:{self.count}"
             await coreapp.stop()
@@ -224,7 +224,7 @@ class CrashInChange:
 
 async def _until_shards(scene: Scene, count: int) -> None:
     """Wait until `count` shards exist, all with owners, and no change is pending."""
-    await polling.until(lambda: scene.shards() == (count, count, 0), seconds=PATIENCE)
+    await polling.until(lambda: scene.shards() == (count, count, 0), seconds=TIMEOUT)
 
 
 async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
@@ -238,11 +238,11 @@ async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
 
 
 async def _until_owned_by(scene: Scene, node: str) -> None:
-    await polling.until(lambda: scene.owner() == node, seconds=PATIENCE)
+    await polling.until(lambda: scene.owner() == node, seconds=TIMEOUT)
 
 
 async def _until_found(scene: Scene, family: str, count: str) -> None:
-    await polling.until(lambda: bool(scene.installation.read_value(family, count)), seconds=PATIENCE)
+    await polling.until(lambda: bool(scene.installation.read_value(family, count)), seconds=TIMEOUT)
 
 
 def moments(scene: Scene, duration: float, count: int = KILLS) -> list[float]:

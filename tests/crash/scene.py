@@ -75,7 +75,7 @@ class Scene:
         self._sink = sink
         self.business = business
         self._count = 0
-        self._patience = SETTLE_SECONDS
+        self._settle_seconds = SETTLE_SECONDS
 
     @property
     def processes(self) -> Mapping[str, Process]:
@@ -111,7 +111,7 @@ class Scene:
     async def settle(self) -> bool:
         """Wait until everything accepted was shown and reported and no queue holds anything; False at the
         deadline."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._settle_seconds
         while True:
             await self.collect()
             if self._is_balanced() and await asyncio.to_thread(self.queues_are_empty):
@@ -121,7 +121,7 @@ class Scene:
                     return True
             if time.monotonic() > deadline:
                 # Anything missing now will hardly come later: the phases after this one wait for it only briefly.
-                self._patience = SETTLE_AGAIN_SECONDS
+                self._settle_seconds = SETTLE_AGAIN_SECONDS
                 return False
             await asyncio.sleep(POLL_SECONDS)
 

@@ -23,7 +23,7 @@ OTHER = "other methods"
 # Seconds between two progress lines.
 PROGRESS = 20.0
 # Seconds that a run may take beyond its time.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 Responses = dict[str, collections.Counter[int]]
@@ -106,7 +106,7 @@ async def fuzz(
     )
     watch = asyncio.create_task(_watch(tally, described, seconds, say)) if say is not None else None
     try:
-        async with asyncio.timeout(seconds + PATIENCE):
+        async with asyncio.timeout(seconds + TIMEOUT):
             output, _ = await process.communicate()
     except TimeoutError:
         process.kill()

@@ -23,7 +23,7 @@ from tests.reliability.scenario import run_scenario
 pytestmark = pytest.mark.whole_system
 
 # Seconds of a phase, in which a node fails and returns once; and the maximum until another Coreapp owns the shard.
-PHASE, PATIENCE = 24.0, 30.0
+PHASE, TIMEOUT = 24.0, 30.0
 # Seconds from a failure to all three callbacks of a message that was sent after it.
 RECOVERY = 45.0
 
@@ -72,7 +72,7 @@ async def taken_over(scene: Scene, before: str) -> None:
     async def is_another() -> bool:
         return await asyncio.to_thread(spread(scene).owner) not in (before, "")
 
-    await polling.until(is_another, seconds=PATIENCE)
+    await polling.until(is_another, seconds=TIMEOUT)
 
 
 class Trouble:

@@ -20,7 +20,7 @@ import websockets
 
 from tidings import e2ee
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 # Numbers of one-time pre-keys, of each kind, up to which a device uploads more.
 KEEP, KEEP_KYBER = 40, 25
 
@@ -84,7 +84,7 @@ class DocumentedDevice:
         def request() -> tuple[int, Any]:
             sent = urllib.request.Request(self._url + path, data, headers, method=method)
             try:
-                with urllib.request.urlopen(sent, timeout=PATIENCE) as response:
+                with urllib.request.urlopen(sent, timeout=TIMEOUT) as response:
                     return response.status, json.load(response)
             except urllib.error.HTTPError as error:
                 with error:
@@ -176,12 +176,12 @@ class DocumentedDevice:
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._pending[n] = future
         await self._put({**request, "n": n})
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await future
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the condition holds. It is checked after each frame."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

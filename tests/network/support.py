@@ -31,7 +31,7 @@ from tidings.storage.network import group_messages, mailbox
 from tidings.wire import device
 
 REGISTRATION_KEY = "the registration key of these tests"
-PATIENCE = 30.0
+TIMEOUT = 30.0
 ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"
 
 FrameType = TypeVar("FrameType", bound=msgspec.Struct)
@@ -195,7 +195,7 @@ class Client:
 
     async def next_frame(self) -> Any:
         """Return the next frame of any kind."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self._frames.get()
 
     async def next(self, kind: type[FrameType]) -> FrameType:
@@ -241,7 +241,7 @@ class Client:
 
     async def close(self) -> None:
         await self.link.close()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await self.closed.wait()
 
 
@@ -403,7 +403,7 @@ async def until_there_are(network: Network, *, rows: list[str], messages: list[s
     async def are_there() -> bool:
         return (await stored(network), await kept(network)) == (rows, messages)
 
-    await polling.until(are_there, seconds=PATIENCE, pause=0.02)
+    await polling.until(are_there, seconds=TIMEOUT, pause=0.02)
 
 
 async def _ids_in(network: Network, table: sa.Table) -> list[str]:

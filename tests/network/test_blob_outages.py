@@ -19,7 +19,7 @@ from network.errors import Full
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
-from tests.network.support import ALICE, BOB, PATIENCE, Network
+from tests.network.support import ALICE, BOB, TIMEOUT, Network
 from tests.network.test_blobs import MIB, chunks, settings, upload
 from tidings.objects.directory import DirectoryStore
 from tidings.storage.database import Database
@@ -48,7 +48,7 @@ async def test_a_download_ends_when_the_client_disconnects(network: Network, cap
             moved = [record for record in caplog.records if record.message == "blob.moved"]
             return [record for record in moved if record.__dict__["direction"] == "out"]
 
-        await polling.until(lambda: bool(ends()), seconds=PATIENCE)
+        await polling.until(lambda: bool(ends()), seconds=TIMEOUT)
     (end,) = ends()
     assert end.__dict__["result"] == "cut off"
     assert end.__dict__["bytes"] < size

@@ -21,7 +21,7 @@ from network.errors import CannotStore, Full, TooLarge
 from network.settings import BlobSettings, Limits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
-from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
+from tests.network.support import ALICE, BOB, REGISTRATION_KEY, TIMEOUT, Network
 from tests.network.test_outages import PROCESS
 from tidings.aio import crashpoints
 from tidings.objects.directory import DirectoryStore
@@ -121,7 +121,7 @@ async def test_a_content_length_over_the_limit_is_refused_before_reading_the_bod
     reader, writer = await asyncio.open_connection(*network.addresses.http)
     head = f"POST /v1/blobs/{ALICE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}\r\n"
     writer.write(f"{head}Content-Length: {store.MAX_SIZE + 1}\r\n\r\n".encode())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert b" 413 " in await reader.readline()
     writer.close()
 
@@ -154,7 +154,7 @@ async def test_an_interrupted_upload_leaves_nothing(network: Network, announced:
 async def until(condition: Any) -> None:
     """Poll for a condition: files are created and deleted in threads of the network, which give no signal to
     wait for."""
-    await polling.until(condition, seconds=PATIENCE, pause=0.01)
+    await polling.until(condition, seconds=TIMEOUT, pause=0.01)
 
 
 async def test_only_devices_upload_and_fetch_blobs(network: Network) -> None:
@@ -187,7 +187,7 @@ async def test_a_full_directory_is_reported_until_a_blob_expires(
     monkeypatch.setattr(BlobSweeper, "run_once", count)
     await network.start(clock=clock, blobs=BlobSettings(directory=network.blobs.directory, quota=1000, ttl=10))
     # The first count may miss a blob that is committed meanwhile.
-    await asyncio.wait_for(has_counted.wait(), PATIENCE)
+    await asyncio.wait_for(has_counted.wait(), TIMEOUT)
     await network.register(ALICE, BOB)
     _, first = await upload(network, bytes(600))
     for data in (bytes(401), chunks(401)):
@@ -208,7 +208,7 @@ async def until_taken(network: Network) -> None:
     async def is_taken() -> bool:
         return (await upload(network, bytes(1000)))[0] == 201
 
-    await polling.until(is_taken, seconds=PATIENCE, pause=0.01)
+    await polling.until(is_taken, seconds=TIMEOUT, pause=0.01)
 
 
 async def test_the_log_records_the_result_of_each_upload(network: Network, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,12 +284,12 @@ async def test_a_crash_between_file_and_row_leaves_an_orphan_that_is_removed_lat
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             http, _ = json.loads(await process.stdout.readline())
         reader, writer = await asyncio.open_connection(*http)
         head = f"POST /v1/blobs/{ALICE} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {network.tokens[ALICE]}\r\n"
         writer.write(f"{head}Content-Length: 4\r\n\r\nblob".encode())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert await reader.read() == b""
             await process.wait()
         writer.close()

@@ -11,7 +11,7 @@ import pytest
 
 from network.settings import Limits, Quotas
 from tests.manual_clock import ManualClock
-from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Client, Network, ids, registration, stored
+from tests.network.support import ALICE, BOB, REGISTRATION_KEY, TIMEOUT, Client, Network, ids, registration, stored
 from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import device
 
@@ -123,7 +123,7 @@ async def test_a_malformed_frame_closes_the_connection_with_bad_frame(network: N
     closing = await client.next(device.Closing)
     assert (closing.reason, closing.number) == (device.BAD_FRAME, "")
     assert closing.detail
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await client.closed.wait()
 
 
@@ -189,7 +189,7 @@ async def test_a_silent_connection_is_closed_as_idle_and_pings_keep_one_open(net
     assert (await silent.next(device.Closing)).reason == device.IDLE
     keep_on.set()
     await chatter
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await silent.closed.wait()
 
 

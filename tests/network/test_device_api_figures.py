@@ -135,7 +135,7 @@ def test_documented_limits_match_the_code() -> None:
     assert connection.MAX_FRAME == 4_194_304
     assert default_ttl == 30 * 86_400
     told = section("Quotas")
-    assert f"(or {routing.quotas.PATIENCE:g} s after its time)" in told
+    assert f"(or {routing.quotas.REPEAT_SECONDS:g} s after its time)" in told
     assert (refills.LOW, limits.store_after) == (20, 0.5)
     assert f"fewer than {refills.LOW} ordinary" in section("`prekeys_low`")
     assert (chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS, ratchet.MAX_CHAINS) == (25_000, 2_000, 5)

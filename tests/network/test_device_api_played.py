@@ -17,7 +17,7 @@ import websockets
 
 from tests.conftest import DatabaseFactory
 from tests.network.device_api_page import fences, section, values
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
+from tests.network.support import REGISTRATION_KEY, TIMEOUT, Network
 from tidings.e2ee import attachments
 from tidings.observability import log
 from tidings.secrets.api_key import ApiKey
@@ -138,7 +138,7 @@ async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_no_trac
     ) as socket:
         # The bytes are sent as a text frame when the page requires one.
         await socket.send(pieces[0] if len(pieces) == 1 else pieces, text=True)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             data = await socket.recv()
             with pytest.raises(websockets.ConnectionClosed) as closed:
                 await socket.recv()

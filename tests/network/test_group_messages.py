@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from network.settings import Limits
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, done, group_send, make, pair_in_group, refusal
-from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, stored
+from tests.network.support import ALICE, BOB, CAROL, DAVE, TIMEOUT, Network, ids, stored
 from tidings.storage.network import groups
 from tidings.wire import device
 
@@ -157,7 +157,7 @@ async def test_an_expired_copy_causes_no_notice_and_its_repetition_is_a_duplicat
     alice.send(ALICE, BOB, "private-2", ttl=1)
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while await _remembered(network):
             await alice.nothing_came()
 

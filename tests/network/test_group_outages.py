@@ -18,7 +18,7 @@ from network.services import NodeAddresses
 from tests.conftest import DatabaseFactory
 from tests.network import group_support
 from tests.network.group_support import changes, done, group_send, make, refusal
-from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, kept, stored
+from tests.network.support import ALICE, BOB, CAROL, REGISTRATION_KEY, TIMEOUT, Client, Network, ids, kept, stored
 from tests.network.test_outages import PROCESS
 from tidings.aio import crashpoints
 from tidings.storage import outages
@@ -37,11 +37,11 @@ async def mortal_process(network: Network, point: str) -> AsyncIterator[NodeAddr
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             line = await process.stdout.readline()
         http, tcp = json.loads(line) if line else ((), ())
         yield NodeAddresses(tuple(http), tuple(tcp)) if line else None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await process.wait()
     finally:
         if process.returncode is None:
@@ -79,7 +79,7 @@ async def test_copies_in_memory_of_a_killed_process_are_delivered(
         if point == crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW:
             await alice.accepted(1)
             bob.ack(*await bob.deliveries(1))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await bob.closed.wait()
     # Bob's copy was only in memory.
     assert await kept(network) == ["one"]

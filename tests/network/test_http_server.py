@@ -19,7 +19,7 @@ from network.http_server import HttpServer
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.live_objects import live_objects
-from tests.network.support import PATIENCE, Network
+from tests.network.support import TIMEOUT, Network
 from tidings.aio.clock import SystemClock
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.limited_protocol import LimitedHttpProtocol
@@ -92,7 +92,7 @@ async def serve(
 @contextlib.asynccontextmanager
 async def connected(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(*address)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         yield reader, writer
     writer.transport.abort()
 
@@ -109,7 +109,7 @@ async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 async def until_served(address: Address) -> None:
     """Open connections until one is served."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             async with connected(address) as connection:
                 if await is_served(*connection):
@@ -164,7 +164,7 @@ async def test_a_websocket_occupies_no_http_connection_slot() -> None:
             assert await is_served(*held)
         # It has no request head either, so no head time-out applies.
         for socket in (first, second):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await (await socket.ping())
 
 

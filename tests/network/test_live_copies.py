@@ -18,7 +18,7 @@ from network.settings import Limits, Quotas
 from tests import statements
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make, pair_in_group, refusal
-from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored, until_there_are
+from tests.network.support import ALICE, BOB, CAROL, DAVE, TIMEOUT, Network, ids, kept, stored, until_there_are
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, group_messages, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
@@ -35,7 +35,7 @@ async def test_a_group_message_is_one_row_until_all_attached_members_acknowledge
     await changes(alice, 4)
     await changes(bob, 3)
     await changes(carol, 2)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         # Of the notices of changes only Dave's is left.
         while len(notices := await stored(network)) > 1:
             await carol.nothing_came()

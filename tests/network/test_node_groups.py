@@ -16,7 +16,7 @@ from network.cluster.outbox import Outbox
 from network.cluster.relocation_check import RelocationCheck
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, code_of, done, group_send, make
-from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Client, Network
+from tests.network.support import ALICE, BOB, CAROL, DAVE, TIMEOUT, Client, Network
 from tests.network.test_node_order import arrive
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
@@ -193,7 +193,7 @@ async def test_messages_keep_their_order_when_the_announcement_of_the_first_is_l
     group_send(alice, ALICE, group, "m0", 2)
     await sees(bob, "m0")
     link = LossyLink(monkeypatch)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         group_send(alice, ALICE, group, "m1", 2)
         await link.losing.wait()
         group_send(alice, ALICE, group, "m2", 2)
@@ -212,7 +212,7 @@ async def test_a_message_does_not_overtake_a_notice_when_the_announcement_of_the
     delayed.hold()
     await done(network, "POST", CAROL, "/join", {"code": code})
     link = LossyLink(monkeypatch)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         group_send(alice, ALICE, group, "m1", 3)
         await link.losing.wait()
         group_send(alice, ALICE, group, "m2", 3)

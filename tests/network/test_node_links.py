@@ -18,7 +18,7 @@ from network.cluster.redis_client import RedisUnavailable
 from network.errors import CannotListen
 from network.settings import Cluster
 from tests.authority import Authority
-from tests.network.support import PATIENCE
+from tests.network.support import TIMEOUT
 from tidings.net.tls import TlsFiles
 from tidings.wire import connection as wire
 
@@ -59,7 +59,7 @@ class Peer:
         self.heard.append((source, frame))
 
     async def say(self, node: str, *some: FromNode) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await self.links.post(node, frames.encode(list(some)))
 
 
@@ -132,7 +132,7 @@ async def test_a_batch_of_an_unknown_version_does_not_end_the_link(pair: Pair) -
 
 async def test_known_frames_in_a_batch_of_another_version_are_handled(pair: Pair) -> None:
     expel = frames.Expel("15550100001", 0, 7)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await pair.me.links.post(OTHER, msgspec.msgpack.encode([{"t": "of a later version", "n": 1}, expel]))
     assert pair.other.heard == [(ME, expel)]
 
@@ -151,7 +151,7 @@ async def test_frames_sent_before_the_token_are_refused(pair: Pair) -> None:
     caller = Raw()
     connection = await caller.call(pair.me.membership.addresses[ME])
     connection.send(frames.FrameBatch(frames.encode([frames.Moved(1)])))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await caller.gone.wait()
     assert pair.me.heard == []
 
@@ -163,9 +163,9 @@ async def test_a_second_connection_of_a_node_replaces_the_first(pair: Pair) -> N
         connection = await caller.call(address)
         connection.send(frames.Call(OTHER, address.token))
         connection.send(frames.FrameBatch(frames.encode([frames.Moved(1)])))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert await caller.responses.get() == frames.Taken()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await first.gone.wait()
     assert not second.gone.is_set()
 
@@ -229,7 +229,7 @@ async def test_the_link_to_a_dead_node_is_closed_at_once(pair: Pair) -> None:
 
 async def test_late_frames_for_a_departed_node_leave_nothing_behind(pair: Pair) -> None:
     outbox = Outbox(pair.me.links, lambda node, some: None, lambda node, frame: True)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         for n in (1, 2):
             # The second one responds to a frame that was being processed when the node left.
             outbox.put(OTHER, frames.Moved(n))

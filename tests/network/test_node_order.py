@@ -21,7 +21,7 @@ from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
 from tests.network.router_support import Sender
-from tests.network.support import PATIENCE, Client, Network
+from tests.network.support import TIMEOUT, Client, Network
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
@@ -88,7 +88,7 @@ async def test_envelopes_do_not_overtake_one_that_another_node_did_not_accept(
         return "away"
 
     monkeypatch.setattr(Outbox, "_post", broken)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         alice.send(ALICE, BOB, "0")
         await mailboxes.entered.wait()
         for id in "456":
@@ -122,7 +122,7 @@ async def test_envelopes_after_a_redis_outage_do_not_overtake_those_stored_durin
         await alice.accepted(1)
     finally:
         redis.start()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         with redis.client() as client:
             keys = [f"{network.cluster.prefix}:at:{number}" for number in (BOB, CAROL)]
             while not all(map(client.exists, keys)):  # noqa: ASYNC110 (only Redis can say)
@@ -154,7 +154,7 @@ async def test_envelopes_in_flight_at_a_device_move_precede_later_ones(
             came.set()
 
     monkeypatch.setattr(Exchange, "_deliver", delivered)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         bob = await network.connect(BOB, node=2)
         await mailboxes.entered.wait()
         alice.send(ALICE, BOB, "1")
@@ -205,7 +205,7 @@ class Watched:
             self.outbox,
             locations=LocationCache(self.clock),
             clock=self.clock,
-            patience=2.0,
+            max_wait=2.0,
             read_here=lambda number: None,
         )
 
@@ -214,7 +214,7 @@ class Watched:
         self.presence.gate.set()
         looking = self.relocation_check._reading
         assert looking is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await looking
 
 

@@ -18,7 +18,7 @@ from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, make
-from tests.network.support import PATIENCE, Client, Network
+from tests.network.support import TIMEOUT, Client, Network
 from tests.network.test_node_order import arrive
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
@@ -164,7 +164,7 @@ async def test_an_envelope_without_a_response_precedes_later_ones_sent_to_anothe
     await network.register(ALICE, BOB)
     alice, former = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     alice.send(ALICE, BOB, "0")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await came.wait()
         bob = await network.connect(BOB, node=2)
         await former.next(device.Closing)
@@ -190,7 +190,7 @@ async def test_an_envelope_without_a_response_precedes_later_stored_ones(
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     alice.send(ALICE, BOB, "0")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await came.wait()
         # Node 0 now stores envelopes instead of sending them to the recipient's node, which still has the first one.
         mute.is_on = True
@@ -221,7 +221,7 @@ async def test_envelopes_stored_while_a_node_was_away_precede_later_ones(
         await alice.accepted(1)
     finally:
         redis.start()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         with redis.client() as client:
             while not client.exists(f"{network.cluster.prefix}:at:{BOB}"):  # noqa: ASYNC110 (only Redis can say)
                 await asyncio.sleep(0.01)
@@ -265,7 +265,7 @@ class PlayedMailboxes:
 
 async def test_a_poll_reads_mailboxes_that_are_filled_or_being_read() -> None:
     mailboxes = PlayedMailboxes([ALICE, BOB, CAROL, BOB], {CAROL})
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await MailboxPolls(mailboxes, mailboxes).run_once()
     assert mailboxes.read == [ALICE, CAROL]
     assert mailboxes.queries == [2]
@@ -278,7 +278,7 @@ async def test_a_poll_for_many_devices_reads_all_filled_mailboxes_at_once_unless
     here = [f"1555{index:07}" for index in range(2500)]
     # Those of other nodes' devices are filled, too.
     mailboxes = PlayedMailboxes([ALICE, *here, CAROL], {CAROL, *(f"1444{index:07}" for index in range(elsewhere))})
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await MailboxPolls(mailboxes, mailboxes).run_once()
     assert mailboxes.read == [ALICE, CAROL]
     assert mailboxes.queries == queries
@@ -296,7 +296,7 @@ async def test_a_read_of_all_filled_mailboxes_that_finds_many_or_is_slow_pauses(
     for pause, attempts in ((60.0, 1), (0.0, 4)):
         monkeypatch.setattr(mailbox_polls, "PAUSE_OF_ALL", pause)
         polls = MailboxPolls(mailboxes, mailboxes)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             for _ in range(3):
                 await polls.run_once()
         assert mailboxes.attempts == attempts

@@ -21,7 +21,7 @@ from network.routing.shared_router import SharedRouter
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network, registration
+from tests.network.support import REGISTRATION_KEY, TIMEOUT, Client, Network, registration
 from tidings.secrets.api_key import ApiKey
 from tidings.storage.database import Database
 from tidings.storage.network import group_messages
@@ -52,7 +52,7 @@ async def health(network: Network, path: str = "/health") -> tuple[int, dict[str
 
 async def redis_is(network: Network, state: str) -> None:
     """Wait until the node reports this state of Redis."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while (await health(network))[1]["redis"] != state:
             pass
 

@@ -12,7 +12,7 @@ import pytest
 from harness.mariadb import MariaDB
 from network.services import NodeAddresses
 from tests.conftest import DatabaseFactory
-from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, stored
+from tests.network.support import ALICE, BOB, CAROL, REGISTRATION_KEY, TIMEOUT, Client, Network, ids, stored
 from tidings.aio import crashpoints
 from tidings.wire import device
 
@@ -102,7 +102,7 @@ async def test_an_envelope_resent_after_a_crash_at_any_point_is_delivered_once(
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             http, tcp = json.loads(await process.stdout.readline())
         addresses = NodeAddresses(tuple(http), tuple(tcp))
         alice, bob = await Client().open(addresses, "tcp"), await Client().open(addresses, "tcp")
@@ -113,7 +113,7 @@ async def test_an_envelope_resent_after_a_crash_at_any_point_is_delivered_once(
             bob.ack(*await bob.deliveries(1))
         else:
             alice.send(ALICE, BOB, "one")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await process.wait()
             await alice.closed.wait()
             await bob.closed.wait()

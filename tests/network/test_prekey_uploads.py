@@ -20,8 +20,8 @@ from tests.network.support import (
     BOB,
     CAROL,
     DAVE,
-    PATIENCE,
     REGISTRATION_KEY,
+    TIMEOUT,
     Network,
     base64_text,
     kyber_prekey,
@@ -313,7 +313,7 @@ async def test_of_two_first_registrations_at_once_only_the_keys_of_the_last_are_
 
     async def register_together(connection: Connection, devices: Sequence[directory.RegisteredDevice]) -> None:
         # Neither transaction has found the number in the directory.
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await both.wait()
         await register(connection, devices)
 

@@ -25,7 +25,7 @@ from network.settings import DeviceRateLimits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
 from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene, other_than
-from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network, reason, registration
+from tests.network.support import ALICE, BOB, REGISTRATION_KEY, TIMEOUT, Network, reason, registration
 from tidings.aio.clock import SystemClock
 from tidings.secrets.hash_pool import HashPool
 from tidings.storage.database import Connection, Database, DatabaseError
@@ -446,7 +446,7 @@ async def test_a_right_pin_is_refunded_although_the_request_has_ended(
 
     monkeypatch.setattr(Database, "persist", wait_then_persist)
     opening = asyncio.create_task(locks.open(ALICE, PIN, "192.0.2.1"))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await begun.wait()
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -12,7 +12,7 @@ import pytest
 
 from network.errors import CannotListen
 from tests.authority import Authority
-from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
+from tests.network.support import ALICE, BOB, REGISTRATION_KEY, TIMEOUT, Network
 from tidings.client.errors import NetworkUnavailable, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.client.memory_device import MemoryDevice
@@ -100,7 +100,7 @@ async def test_only_the_registration_key_requires_a_client_certificate(network: 
         await person.register(REGISTRATION_KEY)
     stop = asyncio.Event()
     running = [asyncio.create_task(person.run(stop)) for person in (alice, bob)]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(alice.online.wait(), bob.online.wait())
         await alice.send(BOB, content.encode_text("over TLS"))
         assert content.decode(await bob.come.get()).text == content.Text("over TLS")

@@ -13,7 +13,7 @@ from network.connections.connections import make_unauthenticated
 from network.connections.session import INEFFECTIVE
 from network.settings import Limits
 from tests.manual_clock import ManualClock
-from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
+from tests.network.support import ALICE, BOB, TIMEOUT, Client, Network
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.wire import device
 
@@ -27,7 +27,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 async def has_closed(client: Client) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await client.closed.wait()
 
 
@@ -75,7 +75,7 @@ async def test_an_excessive_declared_length_is_refused_before_its_bytes_arrive(n
     await network.start()
     reader, writer = await asyncio.open_connection(*network.addresses.tcp)
     writer.write((4096 + 1).to_bytes(4, "big"))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         said = await reader.read()
     assert msgspec.msgpack.decode(said[4:], type=device.Closing).reason == device.BAD_FRAME
     writer.close()
@@ -192,7 +192,7 @@ async def test_hundreds_of_devices_reconnecting_from_one_address_log_in(network:
             if isinstance(frame, device.Ok):
                 return
 
-    async with asyncio.timeout(3 * PATIENCE):
+    async with asyncio.timeout(3 * TIMEOUT):
         await asyncio.gather(*map(come_back, numbers))
 
 
@@ -239,7 +239,7 @@ def test_frames_without_effect_are_rate_limited_after_a_burst() -> None:
 async def test_every_one_of_many_refused_connections_receives_overloaded(network: Network) -> None:
     await network.start(limits=Limits(unauthenticated_each=1))
     held = await network.connect(transport="tcp")
-    sockets = [socket.create_connection(network.addresses.tcp, timeout=PATIENCE) for _ in range(200)]
+    sockets = [socket.create_connection(network.addresses.tcp, timeout=TIMEOUT) for _ in range(200)]
     said = [await asyncio.to_thread(one.recv, 1000) for one in sockets]
     assert all(msgspec.msgpack.decode(text[4:], type=device.Closing).reason == device.OVERLOADED for text in said)
     for one in sockets:

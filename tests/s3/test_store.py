@@ -46,12 +46,12 @@ class TestBucket(FileStoreSuite):
 
 
 @pytest.fixture
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "READ_SECONDS", 1.0)
     monkeypatch.setattr(implementation, "CALL_SECONDS", 10.0)
 
 
-@pytest.mark.usefixtures("impatience")
+@pytest.mark.usefixtures("short_time_limits")
 @pytest.mark.parametrize("outage", ["stopped", "hangs"])
 async def test_no_file_counts_as_gone_during_an_outage_and_all_return_afterwards(
     files: S3Store, s3: S3Server, outage: str

@@ -31,7 +31,7 @@ from tidings.wire import content
 
 # Seconds between the end of one request and the start of the next, and the longest wait for one.
 PACE = 0.05
-PATIENCE = 45.0
+TIMEOUT = 45.0
 DEVICES = ("15550190001", "15550190002")
 
 
@@ -118,7 +118,7 @@ class Bystanders:
         while not self._stop.is_set():
             started = time.perf_counter()
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await use()
             except Exception as error:
                 waited.refusals.append(f"{type(error).__name__}: {error}")

@@ -349,9 +349,9 @@ async def test_waiting_too_long_for_another_migration_raises_lock_timeout(make: 
         with contextlib.ExitStack() as held:
             await one.run_sync(lambda connection: held.enter_context(alone(connection, "network")))
             with pytest.raises(migration_steps.LockTimeout, match="network"):
-                await other.run_sync(lambda connection: alone(connection, "network", patience=0).__enter__())
+                await other.run_sync(lambda connection: alone(connection, "network", timeout=0).__enter__())
             await one.run_sync(lambda _: held.close())
-        await other.run_sync(lambda connection: alone(connection, "network", patience=0).__enter__())
+        await other.run_sync(lambda connection: alone(connection, "network", timeout=0).__enter__())
 
 
 async def test_a_foreign_table_with_the_same_name_is_not_adopted(make: Any, database_engine: str) -> None:

@@ -198,7 +198,7 @@ async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:
 async def test_a_patient_client_retries_refused_requests_and_counts_bytes(
     server: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "PATIENCE", 0.0)
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.0)
     FakeServer.responses = [http(429, b"{}"), http(503, b"{}"), http(201, b'{"messages":[{"id":"one"}]}')]
     load = await client.closed_loop(server, [client.text_message("1", "a")], 1, patient=True)
     assert [sent.request.message_id for sent in load.sent] == ["one"]

@@ -245,9 +245,9 @@ async def link() -> AsyncIterator[Link]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(
-            shard_map: ShardMap, key: str = LINK_KEY, patience: float = 5.0, timeout: float = 5.0, **options: Any
+            shard_map: ShardMap, key: str = LINK_KEY, owner_timeout: float = 5.0, timeout: float = 5.0, **options: Any
         ) -> CoreappLinks:
-            links = CoreappLinks(shard_map, key, patience=patience, timeout=timeout, **options)
+            links = CoreappLinks(shard_map, key, owner_timeout=owner_timeout, timeout=timeout, **options)
             stop = asyncio.Event()
             running = asyncio.create_task(links.connections.run(stop))
 

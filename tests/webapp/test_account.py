@@ -266,7 +266,7 @@ async def test_account_endpoints_require_an_administrator(api: Served, method: s
 
 @pytest.mark.parametrize("path", ["/v1/account", "/v1/account/verify"])
 async def test_account_requests_without_a_coreapp_get_503(serve: Serve, coreapp: FakeCoreapp, path: str) -> None:
-    api = await serve(coreapp_patience=0.05)
+    api = await serve(owner_timeout=0.05)
     await api.log_in()
     await coreapp.stop()
     await noticed()

@@ -35,18 +35,18 @@ async def test_a_call_without_a_coreapp_times_out_and_names_address_and_cause(li
     coreapp = FakeCoreapp()
     await coreapp.start()
     await coreapp.stop()
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.3)
     with pytest.raises(CoreappUnreachable, match=f"127.0.0.1:{coreapp.port} cannot be reached: Connection refused"):
         await accept(links)
 
 
 async def test_a_remote_coreapp_requires_tls_unless_plaintext_is_allowed(link: Link) -> None:
-    links = await link(FixedShardMap("core.invalid", 6252), patience=0.3)
+    links = await link(FixedShardMap("core.invalid", 6252), owner_timeout=0.3)
     with pytest.raises(
         CoreappUnreachable, match=r"core\.invalid is not on this machine and TLS is not configured: set TIDINGS_TLS"
     ):
         await accept(links)
-    links = await link(FixedShardMap("core.invalid", 6252), patience=0.3, calls=LinkCalls(plaintext=True))
+    links = await link(FixedShardMap("core.invalid", 6252), owner_timeout=0.3, calls=LinkCalls(plaintext=True))
     with pytest.raises(CoreappUnreachable) as caught:
         await accept(links)
     assert "TLS" not in str(caught.value)
@@ -58,7 +58,7 @@ async def test_a_stalled_coreapp_gets_no_requests_until_it_responds_again(
     monkeypatch.setattr(peer_module, "CHECK_SECONDS", 0.02)
     monkeypatch.setattr(peer_module, "PING_AFTER", 0.02)
     monkeypatch.setattr(peer_module, "DEAD_CHECKS", 1_000)
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.5)
     await accept(links)
     coreapp.stands_still = True
     [peer] = links.connections._peers.values()
@@ -210,7 +210,7 @@ async def test_a_slow_coreapp_that_accepts_messages_causes_no_early_timeout(core
 
 
 async def test_a_wrong_link_key_gets_no_connection(coreapp: FakeCoreapp, link: Link) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), key="wrong", patience=0.3)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), key="wrong", owner_timeout=0.3)
     with pytest.raises(CoreappUnavailable):
         await accept(links)
     assert coreapp.greetings == 0
@@ -227,13 +227,13 @@ async def test_a_refusal_keeps_its_code_and_details(coreapp: FakeCoreapp, link: 
 
 
 async def test_calls_beyond_the_waiting_limit_are_refused_at_once(link: Link) -> None:
-    links = await link(ScriptedMap(), patience=0.3, max_waiting=3)
+    links = await link(ScriptedMap(), owner_timeout=0.3, max_waiting=3)
     results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
     assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [Overloaded] * 2
 
 
 async def test_without_a_coreapp_the_api_returns_503_and_then_recovers(serve: Serve, coreapp: FakeCoreapp) -> None:
-    api = await serve(coreapp_patience=0.3)
+    api = await serve(owner_timeout=0.3)
     await api.log_in()
     assert (await api.send()).status_code == 201
     await coreapp.stop()

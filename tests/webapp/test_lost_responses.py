@@ -40,7 +40,7 @@ async def test_a_message_with_a_lost_response_is_requested_again_under_its_id(co
 
 
 async def test_a_lost_response_without_a_coreapp_for_a_repeat_gives_1014(coreapp: FakeCoreapp, link: Link) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.5)
 
     def gone(request: core.AcceptMessage) -> None:
         coreapp.take_no_more()
@@ -53,7 +53,7 @@ async def test_a_lost_response_without_a_coreapp_for_a_repeat_gives_1014(coreapp
 
 
 async def test_a_read_request_with_a_lost_response_is_repeated_or_gives_1011(coreapp: FakeCoreapp, link: Link) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.5)
     responses = iter((False, True))
 
     def lost_once(request: core.CheckContacts) -> core.Frame | None:
@@ -75,7 +75,7 @@ async def test_a_read_request_with_a_lost_response_is_repeated_or_gives_1011(cor
 async def test_the_response_to_a_repeat_is_final_unless_the_outcome_is_unknown(
     coreapp: FakeCoreapp, link: Link
 ) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.6)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.6)
 
     def refuse_with(code: int, unknown: bool) -> None:
         def respond(request: core.AcceptMessage) -> core.Frame | None:
@@ -113,7 +113,7 @@ async def test_a_message_with_an_unknown_outcome_at_the_coreapp_is_repeated(core
 async def test_a_request_that_keeps_breaking_the_connection_is_sent_three_times(
     coreapp: FakeCoreapp, link: Link
 ) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=30)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=30)
     coreapp.respond(core.AcceptMessage, lambda q: coreapp.drop())
     async with asyncio.timeout(30):
         with pytest.raises(CoreappUnavailable):
@@ -134,7 +134,7 @@ async def test_a_request_unwritten_at_disconnect_goes_over_the_next_connection(
 
 
 async def test_an_unwritten_request_without_another_coreapp_gives_1011(coreapp: FakeCoreapp, link: Link) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.3)
     await accept(links)
     call = asyncio.create_task(accept(links))
     cut(links)

@@ -22,7 +22,7 @@ from tidings.objects.store import MARKER
 from tidings.storage.business import media
 from tidings.storage.database import Database
 
-PATIENCE = 60.0  # seconds
+TIMEOUT = 60.0  # seconds
 MIB = 1024 * 1024
 
 
@@ -51,7 +51,7 @@ async def webapp(directory: Path, **variables: str) -> AsyncIterator[tuple[async
     os.close(writing)
     try:
         with os.fdopen(reading) as pipe:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 ready = await asyncio.to_thread(pipe.readline)
         yield process, json.loads(ready)["url"]
     finally:
@@ -62,7 +62,7 @@ async def webapp(directory: Path, **variables: str) -> AsyncIterator[tuple[async
 
 @contextlib.asynccontextmanager
 async def logged_in(url: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
         response = await http.post("/v1/users/login", headers=basic("admin", PASSWORD))
         if response.status_code != 200:
             response = await http.post(
@@ -88,7 +88,7 @@ async def test_a_kill_between_file_and_row_leaves_an_orphan_and_keeps_acknowledg
         with contextlib.suppress(httpx.TransportError):
             await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
             raise AssertionError("it should have died")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await process.wait()
     assert len(stored(tmp_path / "media")) == 2
     assert len(await known_files(tmp_path)) == 1
@@ -112,7 +112,7 @@ async def test_an_unusable_media_directory_is_reported(tmp_path: Path) -> None:
             "TIDINGS_MEDIA_DIR": str(tmp_path / "file"),
         },
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         _, said = await process.communicate()
     assert process.returncode
     assert b"TIDINGS_MEDIA_DIR" in said

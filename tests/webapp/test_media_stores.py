@@ -12,7 +12,7 @@ import httpx
 
 from harness import polling
 from tests.media_samples import PNG
-from tests.webapp.test_media_crash import PATIENCE, logged_in, webapp
+from tests.webapp.test_media_crash import TIMEOUT, logged_in, webapp
 
 TYPE = {"Content-Type": "image/png"}
 
@@ -27,7 +27,7 @@ async def refused(directory: Path, **variables: str) -> str:
         env={**os.environ, "TIDINGS_DATA_DIR": str(directory), "TIDINGS_API_ADDRESS": "127.0.0.1:0", **variables},
     )
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             _, said = await process.communicate()
     finally:
         if process.returncode is None:
@@ -71,8 +71,8 @@ async def test_without_its_media_directory_a_webapp_is_not_ready_and_returns_503
         async def is_back() -> bool:
             return (await ready(http))["media"] == "ok"
 
-        await polling.until(is_away, seconds=PATIENCE)
+        await polling.until(is_away, seconds=TIMEOUT)
         shutil.rmtree(media)
         away.rename(media)
-        await polling.until(is_back, seconds=PATIENCE)
+        await polling.until(is_back, seconds=TIMEOUT)
         assert (await http.get(f"/v1/media/{media_id}")).content == PNG

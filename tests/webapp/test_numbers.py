@@ -89,7 +89,7 @@ async def test_a_message_goes_to_the_owner_of_its_numbers_shard(
 async def test_a_number_without_an_owner_does_not_disturb_the_others(
     serve: Serve, database: Database, coreapp: FakeCoreapp
 ) -> None:
-    api = await serve(shard_map=ScriptedMap(Owner(0, "one", coreapp.address, 1)), coreapp_patience=0.1)
+    api = await serve(shard_map=ScriptedMap(Owner(0, "one", coreapp.address, 1)), owner_timeout=0.1)
     await api.log_in()
     headers = await second(api, database)
     failed = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)

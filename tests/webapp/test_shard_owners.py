@@ -25,7 +25,7 @@ async def test_waiting_for_an_owner_does_not_shorten_the_response_timeout(
 ) -> None:
     """A shorter wait would leave the outcome unknown after each planned stop that takes some time."""
     monkeypatch.setattr(shard_requests, "LONG_WAIT", 0.0)
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.5, timeout=60.0, stall=60.0)
     coreapp.respond(core.AcceptMessage, lambda request: None)
     call = asyncio.create_task(accept_once(links))
     await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 1)
@@ -151,7 +151,7 @@ async def test_a_request_is_repeated_until_the_coreapp_owns_its_shard(coreapp: F
 
 
 async def test_a_coreapp_that_never_owns_its_shard_gives_a_refusal(coreapp: FakeCoreapp, link: Link) -> None:
-    links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.4)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port), owner_timeout=0.4)
     coreapp.refuse(core.AcceptMessage, 1018, "not the owner", retry_after=1)
     with pytest.raises(CoreappRefused, match="1018 not the owner"):
         await accept(links)
@@ -169,7 +169,7 @@ async def test_an_unreadable_shard_map_keeps_the_last_known_owners(coreapp: Fake
 async def test_the_link_follows_the_shard_map_in_the_database(
     coreapp: FakeCoreapp, database: Database, link: Link
 ) -> None:
-    links = await link(DatabaseShardMap(database), patience=10)
+    links = await link(DatabaseShardMap(database), owner_timeout=10)
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
         assert await shards.claim(connection, 0, owner="node", address=coreapp.address, heartbeat_timeout=30)

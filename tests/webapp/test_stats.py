@@ -193,7 +193,7 @@ async def test_stats_of_several_coreapps_are_listed_separately(serve: Serve, cor
 
 
 async def test_app_stats_without_a_coreapp_get_503(serve: Serve, coreapp: FakeCoreapp) -> None:
-    api = await serve(coreapp_patience=0.05)
+    api = await serve(owner_timeout=0.05)
     await api.log_in()
     await coreapp.stop()
     await noticed()

@@ -19,7 +19,7 @@ from tidings.wire import tap
 from tidings.wire.tap import CopiedRequest
 from webapp.http.tap import DROPPED, MAX_BUFFERED, Tap
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +53,7 @@ async def test_a_listener_gets_posted_requests_with_their_status(tmp_path: Path)
     copies: asyncio.Queue[CopiedRequest] = asyncio.Queue()
     path = tmp_path / "tap"
     async with tapping(path) as (_, client), runs.listening(path, copies.put_nowait):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while copies.empty():
                 response = await client.post("/v1/messages", content=b'{"to":"1"}')
                 await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_requests_are_served_without_a_listener_and_after_its_disconnect(t
     async with tapping(path) as (_, client):
         assert (await client.post("/v1/messages", content=b"1")).status_code == 201
         copies: asyncio.Queue[CopiedRequest] = asyncio.Queue()
-        async with runs.listening(path, copies.put_nowait), asyncio.timeout(PATIENCE):
+        async with runs.listening(path, copies.put_nowait), asyncio.timeout(TIMEOUT):
             while copies.empty():
                 assert (await client.post("/v1/messages", content=b"2")).status_code == 201
                 await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_a_listener_that_does_not_read_loses_copies_and_delays_no_request(
             arrived.put_nowait(transport)  # type: ignore[arg-type]
 
     server = await asyncio.get_running_loop().create_unix_server(Deaf, str(path))
-    async with tapping(path) as (_, client), asyncio.timeout(PATIENCE):
+    async with tapping(path) as (_, client), asyncio.timeout(TIMEOUT):
         deaf, before = await arrived.get(), DROPPED._value.get()
         body = bytes(tap.MAX_BODY)
         # Enough to fill every buffer of the system and of the process for the listener.
@@ -117,7 +117,7 @@ async def test_a_listener_of_another_user_gets_nothing(
         async with tapping(path) as (served, client), runs.listening(path, copies.put_nowait):
             for _ in range(2):
                 requested.clear()
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await requested.wait()
             assert (await client.post("/v1/messages", content=b"1")).status_code == 201
             assert served._transport is None

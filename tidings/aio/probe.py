@@ -29,15 +29,15 @@ class Probe(Generic[Arguments, Value]):
         return await asyncio.shield(self._begin(*arguments, **named))
 
     async def result_within(
-        self, patience: float, age: float, *arguments: Arguments.args, **named: Arguments.kwargs
+        self, timeout: float, age: float, *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
         """Return the result of `call`, or an earlier one when it takes too long.
 
-        patience: seconds after the start of the run at which the last successful result is returned instead.
+        timeout: seconds after the start of the run at which the last successful result is returned instead.
         age: seconds that this result may be old.
         """
         running = self._begin(*arguments, **named)
-        done, _ = await asyncio.wait((running,), timeout=self._began_at + patience - running.get_loop().time())
+        done, _ = await asyncio.wait((running,), timeout=self._began_at + timeout - running.get_loop().time())
         if not done and self._last_success is not None and running.get_loop().time() <= self._succeeded_at + age:
             return self._last_success.result()
         return await asyncio.shield(running)

@@ -14,12 +14,12 @@ class SlotsExhausted(Exception):
 class Slots:
     """Bounded number of slots. Without a free slot, callers wait in order of arrival.
 
-    When the oldest waiter has waited more than `patience` seconds, new ones are refused.
+    When the oldest waiter has waited more than `max_wait` seconds, new ones are refused.
     """
 
-    def __init__(self, limit: int = 1, *, patience: float = math.inf) -> None:
+    def __init__(self, limit: int = 1, *, max_wait: float = math.inf) -> None:
         self._limit = limit
-        self._patience = patience
+        self._max_wait = max_wait
         self._taken = 0
         # Waiters with the event-loop time of their arrival.
         self._waiting: collections.deque[tuple[float, asyncio.Future[None]]] = collections.deque()
@@ -37,7 +37,7 @@ class Slots:
         """Return whether a caller that arrives in `delay` seconds would be refused."""
         self._drop_gone()
         now = asyncio.get_running_loop().time()
-        return bool(self._waiting) and now - self._waiting[0][0] + delay > self._patience
+        return bool(self._waiting) and now - self._waiting[0][0] + delay > self._max_wait
 
     def try_take(self) -> bool:
         """Take a slot if one is free and nothing waits for it. Returns whether it was taken."""

@@ -23,7 +23,7 @@ _WRITES = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
 # Locks no table, changes nothing and has no result. Executed instead of a statement that an earlier run has executed.
 _NOTHING = "DO 0"
 # Default time to wait for another process that migrates the same tables, seconds.
-LOCK_PATIENCE = 600.0
+LOCK_SECONDS = 600.0
 # Error of a server whose `pxc_strict_mode` prohibits named locks.
 _PROHIBITED = 1105
 
@@ -147,21 +147,21 @@ class MigrationSteps:
 
 
 @contextlib.contextmanager
-def alone(connection: sa.Connection, family: str, *, patience: float = LOCK_PATIENCE) -> Iterator[None]:
+def alone(connection: sa.Connection, family: str, *, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Keep other processes from migrating this family of tables. On SQLite the transaction's own lock does so.
 
     The server keeps the lock until the last statement of a killed process has ended, so that the next process sees its
-    outcome. Raises `LockTimeout` after `patience` seconds.
+    outcome. Raises `LockTimeout` after `timeout` seconds.
     """
     if connection.dialect.name == "sqlite":
         yield
         return
     # Lock names are global to the server, not per schema, and MySQL accepts at most 64 characters.
     name = "tidings:" + hashlib.sha256(f"{connection.engine.url.database}/{family}".encode()).hexdigest()[:40]
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not _get_lock(connection, name):
         if time.monotonic() > deadline:
-            raise LockTimeout(f"another process has been migrating the {family} tables for {patience:.0f} s")
+            raise LockTimeout(f"another process has been migrating the {family} tables for {timeout:.0f} s")
     try:
         yield
     finally:

@@ -393,8 +393,8 @@ async def connect(
     def make() -> Connection:
         return Connection(frames, handler, turn=turn)
 
-    patience = HANDSHAKE_SECONDS if tls is not None else None
-    _, connection = await loop.create_connection(make, host, port, ssl=tls, ssl_handshake_timeout=patience)
+    handshake_timeout = HANDSHAKE_SECONDS if tls is not None else None
+    _, connection = await loop.create_connection(make, host, port, ssl=tls, ssl_handshake_timeout=handshake_timeout)
     return connection
 
 

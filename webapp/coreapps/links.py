@@ -142,7 +142,7 @@ class CoreappLinks(NumberLinks):
         shard_map: ShardMap,
         key: str,
         *,
-        patience: float,
+        owner_timeout: float,
         timeout: float,
         stall: float = STALL,
         max_waiting: int = MAX_WAITING,
@@ -154,7 +154,7 @@ class CoreappLinks(NumberLinks):
         block_of: returns the shard block of a number
         """
         connections = CoreappConnections(shard_map, key, stall=stall, max_waiting=max_waiting, calls=calls)
-        super().__init__(connections, ShardRequests(connections, patience=patience, timeout=timeout), 0)
+        super().__init__(connections, ShardRequests(connections, owner_timeout=owner_timeout, timeout=timeout), 0)
         self._block_of = block_of
         self._numbers: dict[int, NumberLinks] = {}
 

@@ -70,7 +70,7 @@ class Peer:
         self._changed = changed
         self._stall = stall
         self._requests: Requests[core.Response] = Requests()
-        self._messages = Slots(MESSAGES, patience=MAX_WAIT)
+        self._messages = Slots(MESSAGES, max_wait=MAX_WAIT)
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
         self._connected = False
@@ -178,14 +178,14 @@ class Peer:
         started = loop.time()
         # Seconds without progress, and in total. With progress a message has at least `stall` seconds, even after a
         # long wait.
-        patience, limit = min(timeout, self._stall), max(timeout, self._stall)
+        stall, limit = min(timeout, self._stall), max(timeout, self._stall)
 
         def longer() -> float:
-            return min(self._progress_at + patience, started + limit) - loop.time()
+            return min(self._progress_at + stall, started + limit) - loop.time()
 
         try:
             if soon:
-                return await self._requests.call(connection, make, timeout=patience, longer=longer)
+                return await self._requests.call(connection, make, timeout=stall, longer=longer)
             return await self._requests.call(connection, make, timeout=timeout)
         except FrameTooLong:
             raise RequestTooLarge(MAX_FRAME) from None

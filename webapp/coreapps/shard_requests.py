@@ -79,19 +79,19 @@ class _UnknownOutcome:
 class ShardRequests:
     """Sends requests to the owners of shards.
 
-    While an owner is unavailable, a request waits up to `patience` seconds for it. A request that was sent and
+    While an owner is unavailable, a request waits up to `owner_timeout` seconds for it. A request that was sent and
     whose response is lost may have been processed. It is sent again, within the same time, only if the caller
     allows it.
     """
 
-    def __init__(self, connections: CoreappConnections, *, patience: float, timeout: float) -> None:
+    def __init__(self, connections: CoreappConnections, *, owner_timeout: float, timeout: float) -> None:
         """Create the requests.
 
-        patience: seconds that a request waits for an owner
+        owner_timeout: seconds that a request waits for an owner
         timeout: seconds that a response may take
         """
         self._connections = connections
-        self._patience = patience
+        self._owner_timeout = owner_timeout
         self._timeout = timeout
 
     async def call(
@@ -128,7 +128,7 @@ class ShardRequests:
     ) -> Response:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        deadline = started + self._patience
+        deadline = started + self._owner_timeout
         current = make
         while True:
             owner = self._connections.owner_at(target)

@@ -29,7 +29,7 @@ NUMBER = "15550110001"
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads_module, "delay", lambda attempt: 0.01)
 
 

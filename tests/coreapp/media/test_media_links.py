@@ -61,7 +61,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "RETRY_SECONDS", 0.01)
 
 

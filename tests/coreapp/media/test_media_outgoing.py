@@ -27,7 +27,7 @@ OTHER = "15550110002"
 
 
 @pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "FIRST_RETRY_SECONDS", 0.01)
 
 

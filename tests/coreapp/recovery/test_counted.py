@@ -42,7 +42,7 @@ async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_co
     summary = f"{more} more messages from {NUMBER}, since 1700000123, could not be decrypted"
     await world.sink.signals.until(lambda: summary in errors(world))
     # Requested messages that never arrive are reported by id within the rate limit, which the new owner starts afresh.
-    clock.advance(recovering.PATIENCE_SECONDS)
+    clock.advance(recovering.MESSAGE_SECONDS)
     await running.shard.recovery.recovering.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == recovering.REPORTED_EACH + 1 + 5 + 1)
     assert f"the message other-0 from {OTHER} could not be decrypted" in errors(world)
@@ -56,7 +56,7 @@ async def test_requested_messages_that_never_arrive_are_counted_and_reported_onc
     clock = ManualClock()
     running, _, _ = await with_session(world, clock=clock)
     await flood(world, "bad", 20)
-    clock.advance(recovering.PATIENCE_SECONDS + 1)
+    clock.advance(recovering.MESSAGE_SECONDS + 1)
     await running.shard.recovery.recovering.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 2)
     clock.advance(recovering.SUMMARY_SECONDS + 1)

@@ -33,7 +33,7 @@ from webapp.http.errors import CoreappRefused, CoreappUnavailable, CoreappUnreac
 from webapp.membership import WebappMembership
 
 # Timeout in seconds of steps that take 6 s on an idle machine.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 # Times the duration of a few messages before the cut, in the same run, by which a busy machine may take longer.
 SLOWER = 3.0
 # Interval of heartbeats that a busy machine can keep.
@@ -70,7 +70,7 @@ class Webapp:
 
     def __init__(self, database: Database, name: str, shard_map: ShardMap) -> None:
         self.membership = WebappMembership(database, name, lambda _: None)
-        self.links = CoreappLinks(shard_map, LINK_KEY, patience=4.5, timeout=30.0)
+        self.links = CoreappLinks(shard_map, LINK_KEY, owner_timeout=4.5, timeout=30.0)
         self.report = ReachReport(database, self.links, self.membership.webapp.incarnation)
         self.responses: dict[str, Exception | None] = {}  # by message id: the error; None if it was accepted
         self.late: set[str] = set()  # ids of messages that were sent while a Coreapp was known to be unreached
@@ -211,11 +211,11 @@ class Scene:
         return webapp
 
     async def spread(self) -> None:
-        await polling.until(lambda: spread_over(self.first, self.second), seconds=PATIENCE)
+        await polling.until(lambda: spread_over(self.first, self.second), seconds=TIMEOUT)
 
     async def moved(self) -> None:
         """Wait until the second Coreapp owns every shard."""
-        await polling.until(lambda: owned_by(self.second) == [0, 1, 2, 3], seconds=PATIENCE)
+        await polling.until(lambda: owned_by(self.second) == [0, 1, 2, 3], seconds=TIMEOUT)
 
     async def since(self) -> int:
         """Wait until a failed call is reported, and return its recorded time in Unix milliseconds."""
@@ -307,7 +307,7 @@ async def test_an_owner_that_no_webapp_reaches_releases_its_shards_after_5_secon
     def shown() -> collections.Counter[str]:
         return collections.Counter(message["text"]["body"] for phone in phones for message in phone.shown)  # type: ignore[index]
 
-    await polling.until(lambda: accepted <= shown().keys(), seconds=PATIENCE)
+    await polling.until(lambda: accepted <= shown().keys(), seconds=TIMEOUT)
     assert set(shown().values()) == {1}, "nobody sees a message twice"
 
 
@@ -321,7 +321,7 @@ async def test_an_owner_keeps_its_shards_while_one_webapp_reaches_it(scene: Scen
     before = await scene.released()
     scene.way.shut()
     await scene.since()
-    await polling.until(lambda: cut_off.links.unreached().get(scene.advertised, 0) > 8, seconds=PATIENCE)
+    await polling.until(lambda: cut_off.links.unreached().get(scene.advertised, 0) > 8, seconds=TIMEOUT)
     assert await scene.released() == before
     assert spread_over(scene.first, scene.second)
     assert [await other.send(number) for number in NUMBERS] == [None] * COUNT
@@ -367,7 +367,7 @@ async def test_no_shard_moves_while_webapps_reach_no_other_coreapp(scene: Scene)
     before = await scene.released()
     scene.way.shut()
     scene.other.shut()
-    await polling.until(lambda: min([0.0, 0.0, *webapp.links.unreached().values()][-2:]) > 8, seconds=PATIENCE)
+    await polling.until(lambda: min([0.0, 0.0, *webapp.links.unreached().values()][-2:]) > 8, seconds=TIMEOUT)
     assert await scene.released() == before
     assert spread_over(scene.first, scene.second)
     scene.other.open()
@@ -380,7 +380,7 @@ async def test_no_shard_moves_beside_a_coreapp_of_the_previous_release(scene: Sc
     async with scene.world.database.transaction() as connection:
         await connection.execute(nodes.table.update().where(nodes.table.c.node == "two").values(heeding=None))
     scene.way.shut()
-    await polling.until(lambda: webapp.links.unreached().get(scene.advertised, 0) > 8, seconds=PATIENCE)
+    await polling.until(lambda: webapp.links.unreached().get(scene.advertised, 0) > 8, seconds=TIMEOUT)
     assert await scene.released() == before
     assert spread_over(scene.first, scene.second)
 
@@ -395,11 +395,11 @@ async def test_a_coreapp_with_a_wrong_address_gets_no_shard(scene: Scene, server
         return any("127.0.0.1:1" in report.unreached for report in reports)
 
     await polling.until(is_reported)
-    await polling.until(lambda: webapp.links.unreached().get("127.0.0.1:1", 0) > 8, seconds=PATIENCE)
+    await polling.until(lambda: webapp.links.unreached().get("127.0.0.1:1", 0) > 8, seconds=TIMEOUT)
     async with scene.world.database.reading() as connection:
         assert "three" in {member.node.name for member in await nodes.list_members(connection) if member.is_live}
         assert "three" not in {record.owner for record in await lease_records.list_records(connection)}
     # Without another Coreapp it keeps its shards.
     await scene.first.stopped()
     await scene.second.stopped()
-    await polling.until(lambda: owned_by(third) == [0, 1, 2, 3], seconds=PATIENCE)
+    await polling.until(lambda: owned_by(third) == [0, 1, 2, 3], seconds=TIMEOUT)

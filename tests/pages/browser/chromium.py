@@ -14,7 +14,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Reques
 from harness import packages
 
 # Milliseconds for which an action or an expectation waits.
-PATIENCE = 30_000
+TIMEOUT = 30_000
 # Log of a page whose request fails or whose process is away, for `PageWatch.allow`.
 AWAY = r"Failed to load resource: (net::ERR_|the server responded with a status of 503)|htmx:error: Failed to fetch"
 
@@ -34,7 +34,7 @@ FOCUS = """() => {
 async def chromium() -> AsyncIterator[Browser]:
     """Run Chromium, which is installed if it is missing."""
     (path,) = packages.require(["chromium"], {"chromium": "chromium"})
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path, chromium_sandbox=os.geteuid() != 0, args=["--disable-gpu"]
@@ -93,7 +93,7 @@ class Contexts:
     async def open(self, **options: Any) -> tuple[BrowserContext, PageWatch]:
         """Open a context under watch. options: of Playwright's `new_context`"""
         context = await self._browser.new_context(**{"viewport": {"width": 1100, "height": 800}, **options})
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT)
         watch = PageWatch(context)
         self._open.append((context, watch))
         return context, watch

@@ -37,7 +37,7 @@ MAX_SELECTED = 100_000
 # changes that are read to count both.
 MAX_RUNNING, _KEPT, _READ = 2, 20, 100
 # Seconds that a Coreapp may refuse each page of callbacks for the moment.
-PATIENCE = 600.0
+MAX_REFUSED_SECONDS = 600.0
 # Seconds between two reports of a change that waits, and for which a stop and an end are stored again if they fail.
 _REPORT, _STORE = 2.0, 5.0
 _REPORT_RETRY_SECONDS = 20.0  # seconds after which a report is given up while the database is away
@@ -203,7 +203,7 @@ class BulkChanges:
 
         work: returns the seconds to wait before the next step
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + MAX_REFUSED_SECONDS
         while True:
             try:
                 seconds = await work()
