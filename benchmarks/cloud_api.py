@@ -47,7 +47,7 @@ class AppSecret:
 
 async def through_cloud(scene: Scene, secret: AppSecret) -> Scene:
     """Return the scene with a business that uses the Cloud API alone."""
-    await scene.business.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
+    await scene.business.check_call("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
     await scene.sink.expect_cloud(secret.text)
     business = CloudBusiness(scene.business.port)
     business.use(scene.business.token)

@@ -119,7 +119,7 @@ async def connected(business: Business) -> None:
     """Wait until the number is logged in to the network."""
 
     async def is_connected() -> bool:
-        health = (await business.must("GET", "/v1/health"))["health"]
+        health = (await business.check_call("GET", "/v1/health"))["health"]
         states = [health] if "gateway_status" in health else list(health.values())
         return all(state["gateway_status"] == "connected" for state in states)
 

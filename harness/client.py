@@ -139,7 +139,7 @@ class Business:
             connection.close()
         return status, msgspec.json.decode(raw) if raw else None
 
-    async def must(self, method: str, path: str, body: Any = None) -> Any:
+    async def check_call(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request that has to succeed. Raises `UnexpectedResponse`."""
         status, response = await self.call(method, path, body)
         if not 200 <= status < 300:
@@ -153,13 +153,13 @@ class Business:
             "max_concurrent_requests": 24,
             "message": {"sent": True, "delivered": True, "read": True},
         }
-        await self.must("PATCH", "/v1/settings/application", {"webhooks": webhooks, "sent_status": True})
+        await self.check_call("PATCH", "/v1/settings/application", {"webhooks": webhooks, "sent_status": True})
 
     async def check_contacts(self, numbers: Sequence[str]) -> None:
         """Check contacts, all of which must be valid. Raises `UnexpectedResponse`."""
         for start in range(0, len(numbers), 1000):
             page = numbers[start : start + 1000]
-            response = await self.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
+            response = await self.check_call("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
             wrong = [contact for contact in response["contacts"] if contact["status"] != "valid"]
             if wrong:
                 raise UnexpectedResponse(f"contacts: {wrong[:3]}")

@@ -46,8 +46,8 @@ class CloudBusiness(Business):
             "verify_token": VERIFY_TOKEN,
             "fields": "messages",
         }
-        await self.must("POST", f"/{VERSION}/{self._ids.app_id}/subscriptions", callback)
-        await self.must("POST", f"/{VERSION}/{self._ids.waba_id}/subscribed_apps", {})
+        await self.check_call("POST", f"/{VERSION}/{self._ids.app_id}/subscriptions", callback)
+        await self.check_call("POST", f"/{VERSION}/{self._ids.waba_id}/subscribed_apps", {})
 
     def message_request(self, body: bytes, key: str) -> bytes:
         """Return the request that sends a message. The Cloud API has no idempotency keys."""

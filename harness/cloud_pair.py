@@ -72,8 +72,8 @@ class CloudPair:
             "verify_token": printed_field(shown, "verify token"),
             "fields": "messages",
         }
-        await owner.must("POST", f"/{VERSION}/{self.a.ids.app_id}/subscriptions", callback)
-        await owner.must("POST", f"/{VERSION}/{self.a.ids.waba_id}/subscribed_apps", {})
+        await owner.check_call("POST", f"/{VERSION}/{self.a.ids.app_id}/subscriptions", callback)
+        await owner.check_call("POST", f"/{VERSION}/{self.a.ids.waba_id}/subscribed_apps", {})
         business = await self.a.business()
         # Waits until the Webapp has reached the Coreapp, so that settings are in force when their responses arrive.
         await business.check_contacts([_ANYBODY])

@@ -54,7 +54,7 @@ TEMPLATES: tuple[Mapping[str, Any], ...] = (
 async def create_templates(business: Business) -> None:
     """Create the templates of `template` and `sized_template`. Raises `UnexpectedResponse`."""
     for definition in TEMPLATES:
-        await business.must("POST", "/v1/configs/templates", definition)
+        await business.check_call("POST", "/v1/configs/templates", definition)
 
 
 def text(number: str, words: str, size: int = TEXT) -> Message:

@@ -228,8 +228,8 @@ async def register(server: Server, program: ClientProgram) -> None:
         "fields": "messages",
     }
     version = cloud_client.VERSION
-    await server.business.must("POST", f"/{version}/{IDS.app_id}/subscriptions", callback)
-    await server.business.must("POST", f"/{version}/{IDS.waba_id}/subscribed_apps", {})
+    await server.business.check_call("POST", f"/{version}/{IDS.app_id}/subscriptions", callback)
+    await server.business.check_call("POST", f"/{version}/{IDS.waba_id}/subscribed_apps", {})
 
 
 async def is_forgery_refused(program: ClientProgram) -> bool:

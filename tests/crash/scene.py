@@ -157,7 +157,7 @@ class Scene:
     async def request_shards(self, count: int) -> None:
         """Request another number of shards. The response may be lost."""
         body = {"cc": "1", "phone_number": "5550000000", "shards": count}
-        await self.business.must("POST", "/v1/account/shards", body)
+        await self.business.check_call("POST", "/v1/account/shards", body)
 
     def shards(self) -> tuple[int, int, int]:
         """Return the number of shards, how many of them have owners, and the number requested instead, 0 for

@@ -48,12 +48,14 @@ async def running(directory: Path) -> AsyncIterator[Target]:
         await installation.start()
         business = await installation.business()
         await business.set_webhook(webhook.url)
-        await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [*PARTICIPANTS, ECHO, UNKNOWN]})
-        await business.must("POST", "/v1/messages", {"to": ECHO, "type": "text", "text": {"body": "Hello"}})
-        group = (await business.must("POST", "/v1/groups", {"subject": "Tuesday deliveries"}))["groups"][0]["id"]
-        link = (await business.must("GET", f"/v1/groups/{group}/invite"))["groups"][0]["link"]
+        await business.check_call(
+            "POST", "/v1/contacts", {"blocking": "wait", "contacts": [*PARTICIPANTS, ECHO, UNKNOWN]}
+        )
+        await business.check_call("POST", "/v1/messages", {"to": ECHO, "type": "text", "text": {"body": "Hello"}})
+        group = (await business.check_call("POST", "/v1/groups", {"subject": "Tuesday deliveries"}))["groups"][0]["id"]
+        link = (await business.check_call("GET", f"/v1/groups/{group}/invite"))["groups"][0]["link"]
         for number in PARTICIPANTS:
-            await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": link}})
+            await business.check_call("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": link}})
         async with asyncio.timeout(SECONDS):
             inbound = await webhook.inbound_id
             await webhook.joined

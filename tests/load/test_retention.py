@@ -53,7 +53,9 @@ async def test_1_000_000_expired_messages_are_deleted_and_delay_requests_by_10_p
 
 async def _measure(scene: LoadScene) -> None:
     # The first periodic deletion would fall into the baseline.
-    await scene.business.must("PATCH", "/v1/settings/application", {"garbagecollector_enable": {"messages": False}})
+    await scene.business.check_call(
+        "PATCH", "/v1/settings/application", {"garbagecollector_enable": {"messages": False}}
+    )
     figures = figures_of("test_retention.py")
 
     def choose() -> str:
@@ -62,7 +64,7 @@ async def _measure(scene: LoadScene) -> None:
     before = await scene.send_for(BASELINE_SECONDS, RATE, choose)
     await scene.settle()
     started = time.monotonic()
-    await scene.business.must("PUT", "/v1/services/message/gc")
+    await scene.business.check_call("PUT", "/v1/services/message/gc")
     async with scene.sending(RATE, choose) as during:
         await polling.until(
             lambda: not scene.installation.read_value("business", IS_ANY_LEFT), seconds=LIMIT_SECONDS, pause=2.0

@@ -24,7 +24,7 @@ async def read_by(business: Business, sink: SinkProcess, numbers: Sequence[str],
     ids = set()
     for number in numbers:
         body = {"to": number, "type": "text", "text": {"body": text}}
-        ids.add((await business.must("POST", "/v1/messages", body))["messages"][0]["id"])
+        ids.add((await business.check_call("POST", "/v1/messages", body))["messages"][0]["id"])
     read: set[str] = set()
 
     async def all_read() -> bool:
@@ -58,9 +58,9 @@ async def test_damaged_data_is_reported_and_other_recipients_are_served(tmp_path
         await business.check_contacts(everybody)
         await read_by(business, sink, everybody[:3], "before")
         kept = {"to": OFFLINE, "type": "text", "text": {"body": "waits"}}
-        await business.must("POST", "/v1/messages", kept)
+        await business.check_call("POST", "/v1/messages", kept)
         await sink.respond_with(500)
-        await business.must("POST", "/v1/messages", {**kept, "to": THIRD})
+        await business.check_call("POST", "/v1/messages", {**kept, "to": THIRD})
         waiting = "SELECT COUNT(*) FROM callbacks"
         await polling.until(lambda: bool(installation.read_value("business", waiting)), seconds=SECONDS)
         await installation.stop()

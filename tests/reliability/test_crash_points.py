@@ -210,7 +210,7 @@ async def _request_shards(scene: Scene, count: int) -> None:
 async def _reads(installation: Installation, business: Business, text: str) -> None:
     """Send a message, and wait until its recipient has shown it."""
     body = {"to": READER, "type": "text", "text": {"body": text}}
-    message_id = (await business.must("POST", "/v1/messages", body))["messages"][0]["id"]
+    message_id = (await business.check_call("POST", "/v1/messages", body))["messages"][0]["id"]
     await polling.until(lambda: message_id in {line.message_id for line in installation.list_shown()}, seconds=SECONDS)
 
 
@@ -257,7 +257,7 @@ async def test_installation_keys_are_rotated_after_20_deaths(point: str, install
     tokens = {f"n{n}": f"token {n}" for n in range(HITS + 5)}
     providers = [{"name": name, "type": "www", "config": {"bearer": token}} for name, token in tokens.items()]
     path = "/v1/settings/application/media/providers"
-    await business.must("POST", path, providers)
+    await business.check_call("POST", path, providers)
     deaths = 0
     for _ in range(HITS):
         killed = await asyncio.to_thread(_tidings, installation, "keys", "rotate", TIDINGS_CRASH_AT=point)
@@ -268,7 +268,7 @@ async def test_installation_keys_are_rotated_after_20_deaths(point: str, install
     assert "0 rows under another" in done.stdout
     await installation.stop()
     await installation.start()
-    kept = (await business.must("GET", path))["settings"]["application"]["media"]["providers"]
+    kept = (await business.check_call("GET", path))["settings"]["application"]["media"]["providers"]
     assert {entry["name"]: entry["config"]["bearer"] for entry in kept} == tokens
     await _reads(installation, business, "under new keys")
     record(point, "tidings keys rotate", deaths)
@@ -305,12 +305,12 @@ async def test_group_messages_are_settled_after_20_deaths(installation: Installa
     await installation.start()
     business = await installation.business()
     network, robots = installation.processes["network"], installation.processes["robots"]
-    (group,) = (await business.must("POST", "/v1/groups", {"subject": "Deaths"}))["groups"]
-    (invite,) = (await business.must("GET", f"/v1/groups/{group['id']}/invite"))["groups"]
-    await business.must("POST", "/v1/messages", {"to": READER, "type": "text", "text": {"body": invite["link"]}})
+    (group,) = (await business.check_call("POST", "/v1/groups", {"subject": "Deaths"}))["groups"]
+    (invite,) = (await business.check_call("GET", f"/v1/groups/{group['id']}/invite"))["groups"]
+    await business.check_call("POST", "/v1/messages", {"to": READER, "type": "text", "text": {"body": invite["link"]}})
 
     async def has_joined() -> bool:
-        (found,) = (await business.must("GET", f"/v1/groups/{group['id']}"))["groups"]
+        (found,) = (await business.check_call("GET", f"/v1/groups/{group['id']}"))["groups"]
         return READER in found["participants"]
 
     await polling.until(has_joined, seconds=SECONDS)
@@ -321,12 +321,12 @@ async def test_group_messages_are_settled_after_20_deaths(installation: Installa
         dying = asyncio.create_task(before.die(f"{crashpoints.AFTER_STORE_BEFORE_ACCEPTED}@{group['id']}"))
         # A message stays undecided only while its copies are with connected devices.
         body = {"to": READER, "type": "text", "text": {"body": f"connected {hit}"}}
-        first = (await business.must("POST", "/v1/messages", body))["messages"][0]["id"]
+        first = (await business.check_call("POST", "/v1/messages", body))["messages"][0]["id"]
         await polling.until(lambda first=first: first in _shown(installation), seconds=SECONDS)
         robots.pause()
         try:
             body = {"to": group["id"], "recipient_type": "group", "type": "text", "text": {"body": f"group {hit}"}}
-            sent.append((await business.must("POST", "/v1/messages", body))["messages"][0]["id"])
+            sent.append((await business.check_call("POST", "/v1/messages", body))["messages"][0]["id"])
             await dying
             left = installation.read_value("network", "SELECT COUNT(*) FROM group_messages")
             assert left, "no group message was left undecided"

@@ -97,12 +97,12 @@ async def test_no_secret_is_on_disk_while_callbacks_are_queued(tmp_path: Path, s
         business = await installation.business()
         await business.set_webhook(f"http://{USER}:{PASSWORD}@127.0.0.1:{port}/?token={TOKEN}")
         provider = {"name": "files", "type": "www", "config": {"bearer": PROVIDER}}
-        await business.must("POST", PROVIDERS, [provider])
+        await business.check_call("POST", PROVIDERS, [provider])
         echo = f"{ECHO}0000"
         await business.check_contacts([echo])
-        await business.must("POST", "/v1/messages", {"to": echo, "type": "text", "text": {"body": TEXT}})
+        await business.check_call("POST", "/v1/messages", {"to": echo, "type": "text", "text": {"body": TEXT}})
         link = f"http://192.0.2.1/x.png?signature={LINK_TOKEN}"
-        await business.must("POST", "/v1/messages", {"to": echo, "type": "image", "image": {"link": link}})
+        await business.check_call("POST", "/v1/messages", {"to": echo, "type": "image", "image": {"link": link}})
         # The robot's reply has arrived, and its callback waits: it is on disk.
         await sink.until_posted(TEXT.encode())
         assert sink.authorized == len(sink.bodies)
@@ -115,7 +115,7 @@ async def test_no_secret_is_on_disk_while_callbacks_are_queued(tmp_path: Path, s
             rows = await asyncio.to_thread(dump, server)
             assert b"status_change" in rows
             assert found_in(rows) == set()
-        settings = await business.must("GET", "/v1/settings/application")
+        settings = await business.check_call("GET", "/v1/settings/application")
         assert TOKEN in str(settings), "what was set is returned as it was"
         listed = await asyncio.to_thread(run, installation, "callbacks", "list")
         assert "inbound_message" in listed

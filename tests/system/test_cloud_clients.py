@@ -150,11 +150,11 @@ async def test_calls_have_the_same_results_except_those_that_the_cloud_api_lacks
     assert not differ, "\n".join(map(repr, differ))
     # Which other metrics are shown depends on what a Coreapp has done.
     for one in (owner, business):
-        assert "pending_messages" in (await one.must("GET", "/v1/stats/app"))["stats"]["app"]
+        assert "pending_messages" in (await one.check_call("GET", "/v1/stats/app"))["stats"]["app"]
     # A has changed the profile of the number at B.
-    assert (await owner.must("GET", BUSINESS))["settings"]["business"]["profile"]["address"] == "2 Main Street"
-    await business.must("PATCH", ABOUT, {"text": "Closed"})
-    assert (await owner.must("GET", ABOUT))["settings"]["profile"]["about"]["text"] == "Closed"
+    assert (await owner.check_call("GET", BUSINESS))["settings"]["business"]["profile"]["address"] == "2 Main Street"
+    await business.check_call("PATCH", ABOUT, {"text": "Closed"})
+    assert (await owner.check_call("GET", ABOUT))["settings"]["profile"]["about"]["text"] == "Closed"
     await upload_photo(business)
     assert await photo(business) == await photo(owner) == PNG
     # B requires the PIN that A has set.
@@ -176,13 +176,13 @@ async def test_messages_have_the_same_results(businesses: tuple[Business, Busine
     async with listening() as (received, url):
         await with_webhook(owner, url)
         at_b = await send_all(owner, received, bodies)
-        await owner.must("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
+        await owner.check_call("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
         reply_at_b = shape(await received.until(lambda body: "messages" in body))
-        await owner.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
+        await owner.check_call("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
         received.bodies.clear()
         await with_webhook(business, url)
         at_a = await send_all(business, received, bodies)
-        await business.must("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
+        await business.check_call("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
         assert shape(await received.until(lambda body: "messages" in body)) == reply_at_b
     assert {case: found for case, found in at_a.items() if found != at_b[case]} == {}
 

@@ -38,7 +38,7 @@ async def proxied(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
 
 
 async def listed(business: Business, path: str, field: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-    found = (await business.must("GET", path))[field]
+    found = (await business.check_call("GET", path))[field]
     return {(one["name"], one["language"]): one for one in found}
 
 
@@ -58,17 +58,17 @@ async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(
         assert {one["namespace"] for one in at_a.values()} <= {namespace}
         return at_b
 
-    waba = await owner.must("GET", f"/{VERSION}/{pair.a.ids.waba_id}?fields=message_template_namespace")
+    waba = await owner.check_call("GET", f"/{VERSION}/{pair.a.ids.waba_id}?fields=message_template_namespace")
     namespace = waba["message_template_namespace"]
-    made = await business.must("POST", PATH, ORDER)
+    made = await business.check_call("POST", PATH, ORDER)
     assert made["templates"][0]["namespace"] == namespace
-    await business.must("POST", PATH, {**ORDER, "language": "de"})
+    await business.check_call("POST", PATH, {**ORDER, "language": "de"})
     assert (await agreed()).keys() == {("order", "en_US"), ("order", "de")}
     with pytest.raises(UnexpectedResponse, match="1004"):
-        await business.must("POST", PATH, ORDER)
-    await business.must("PATCH", f"{PATH}/order?language=de", {"components": EDITED})
+        await business.check_call("POST", PATH, ORDER)
+    await business.check_call("PATCH", f"{PATH}/order?language=de", {"components": EDITED})
     assert (await agreed())["order", "de"]["components"] == EDITED
-    await business.must("DELETE", f"{PATH}/order?language=de")
+    await business.check_call("DELETE", f"{PATH}/order?language=de")
     assert (await agreed()).keys() == {("order", "en_US")}
 
     file = tmp_path / "templates.json"
@@ -93,7 +93,7 @@ async def test_while_the_cloud_api_hangs_a_call_gets_503_within_9_seconds(proxie
     pair, proxy = proxied
     business = await pair.a.business()
     others = (await listed(business, PATH, "templates")).keys()
-    await business.must("POST", PATH, {**ORDER, "name": "slow"})
+    await business.check_call("POST", PATH, {**ORDER, "name": "slow"})
     proxy.shut()
     try:
 
@@ -113,5 +113,5 @@ async def test_while_the_cloud_api_hangs_a_call_gets_503_within_9_seconds(proxie
         # The webhooks that were held back are lost.
         proxy.cut()
         proxy.open()
-    await business.must("DELETE", f"{PATH}/slow")
+    await business.check_call("DELETE", f"{PATH}/slow")
     assert (await listed(business, PATH, "templates")).keys() == others

@@ -40,7 +40,7 @@ async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
 async def send(business: Business, to: str, **fields: Any) -> str:
     """Send a message over v1. Returns its id."""
     message = {"to": to, "type": "text", "text": {"body": "Hello"}, **fields}
-    response = await business.must("POST", "/v1/messages", message)
+    response = await business.check_call("POST", "/v1/messages", message)
     message_id: str = response["messages"][0]["id"]
     assert len(message_id) == 27
     return message_id
@@ -70,7 +70,7 @@ async def test_messages_statuses_replies_and_read_marks_pass_through_both(
     assert (reply["from"], reply["text"]) == (ECHO, {"body": "Grüße / \U0001f642"})
     assert len(reply["id"]) == 27
     await received.until(lambda _: len(statuses(received, echoed)) == 3)
-    await business.must("PUT", f"/v1/messages/{reply['id']}", {"status": "read"})
+    await business.check_call("PUT", f"/v1/messages/{reply['id']}", {"status": "read"})
     # A reply to the robot's message, which the robot echoes.
     reply_id = await send(business, ECHO, text={"body": "again"}, context={"message_id": reply["id"]})
     await received.until(lambda _: len(statuses(received, reply_id)) == 3)
@@ -92,7 +92,7 @@ async def test_a_recipient_who_does_not_exist_fails_as_over_v1(pair: CloudPair, 
     )
     assert status["status"] == "failed"
     assert status["errors"][0]["code"] == 1013
-    response = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{MISSING}"]})
+    response = await business.check_call("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{MISSING}"]})
     assert response["contacts"][0]["status"] == "invalid"
 
 
@@ -120,7 +120,7 @@ async def test_a_user_without_a_visible_number_gets_a_reply_at_the_stand_in_numb
         reply = await received.received("text")
         stand_in = reply["from"]
         assert (len(stand_in), stand_in[:3]) == (15, "999")
-        response = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{stand_in}"]})
+        response = await business.check_call("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{stand_in}"]})
         assert response["contacts"] == [{"input": f"+{stand_in}", "status": "valid", "wa_id": stand_in}]
         second = await send(business, stand_in, text={"body": "to the number that stands for the user"})
         await received.until(lambda _: len(statuses(received, second)) == 3)

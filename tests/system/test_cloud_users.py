@@ -26,12 +26,12 @@ async def test_a_user_without_a_visible_number_gets_a_reply_by_the_id(tmp_path: 
         business = await installation.business()
         async with subscribed(installation, business) as receiver:
             path, text = f"/v25.0/{NUMBER}/messages", {"messaging_product": "whatsapp", "text": {"body": "hi"}}
-            first = (await business.must("POST", path, {**text, "to": NAMED}))["messages"][0]["id"]
+            first = (await business.check_call("POST", path, {**text, "to": NAMED}))["messages"][0]["id"]
             await receiver.until(lambda: len(receiver.messages()) == 1 and len(receiver.statuses(first)) == 3)
             (reply,) = receiver.messages()
             assert "from" not in reply
             user_id = reply["from_user_id"]
-            response = await business.must("POST", path, {**text, "recipient": user_id})
+            response = await business.check_call("POST", path, {**text, "recipient": user_id})
             assert response["contacts"] == [{"input": user_id, "user_id": user_id}]
             second = response["messages"][0]["id"]
             await receiver.until(lambda: len(receiver.messages()) == 2 and len(receiver.statuses(second)) == 3)

@@ -93,7 +93,7 @@ async def app_secret(installation: Installation) -> str:
 @contextlib.asynccontextmanager
 async def subscribed(installation: Installation, business: Business) -> AsyncIterator[Receiver]:
     """Subscribe a receiver to the messages of the number. Attempts are repeated after a tenth of a second."""
-    await business.must("PATCH", "/v1/settings/application", {"callback_backoff_delay_ms": 100})
+    await business.check_call("PATCH", "/v1/settings/application", {"callback_backoff_delay_ms": 100})
     receiver, app = Receiver(await app_secret(installation)), web.Application()
     app.router.add_get("/hook", receiver.verify)
     app.router.add_post("/hook", receiver.take)
@@ -104,8 +104,8 @@ async def subscribed(installation: Installation, business: Business) -> AsyncIte
             "verify_token": "open sesame",
             "fields": "messages",
         }
-        assert await business.must("POST", f"/v25.0/{APP}/subscriptions", body) == {"success": True}
-        assert await business.must("POST", f"/v25.0/{WABA}/subscribed_apps", {}) == {"success": True}
+        assert await business.check_call("POST", f"/v25.0/{APP}/subscriptions", body) == {"success": True}
+        assert await business.check_call("POST", f"/v25.0/{WABA}/subscribed_apps", {}) == {"success": True}
         yield receiver
 
 
@@ -122,7 +122,7 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
                 "text": {"body": text},
                 "biz_opaque_callback_data": f"about {to}",
             }
-            response = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
+            response = await business.check_call("POST", f"/v25.0/{NUMBER}/messages", message)
             message_id: str = response["messages"][0]["id"]
             return message_id
 
@@ -133,7 +133,7 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
         (reply,) = receiver.messages()
         assert (reply["from"], reply["type"], reply["text"]) == (ECHO, "text", {"body": "Grüße / \U0001f642"})
         mark = {"messaging_product": "whatsapp", "status": "read", "message_id": reply["id"]}
-        assert await business.must("POST", f"/v25.0/{NUMBER}/messages", mark) == {"success": True}
+        assert await business.check_call("POST", f"/v25.0/{NUMBER}/messages", mark) == {"success": True}
         data = {status["biz_opaque_callback_data"] for value in receiver.values for status in value.get("statuses", ())}
         assert data == {f"about {READER}", f"about {ECHO}"}
     assert receiver.forged == 0
@@ -147,7 +147,7 @@ async def test_the_url_of_a_file_serves_it_and_a_blocked_user_reaches_no_webhook
 
         async def send(kind: str, content: dict[str, Any]) -> str:
             message = {"messaging_product": "whatsapp", "to": ANSWERING, "type": kind, kind: content}
-            response = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
+            response = await business.check_call("POST", f"/v25.0/{NUMBER}/messages", message)
             message_id: str = response["messages"][0]["id"]
             return message_id
 
@@ -166,11 +166,11 @@ async def test_the_url_of_a_file_serves_it_and_a_blocked_user_reaches_no_webhook
             assert (response.status, await response.read()) == (200, PNG)
 
         blocks = {"messaging_product": "whatsapp", "block_users": [{"user": ANSWERING}]}
-        added = await business.must("POST", f"/v25.0/{NUMBER}/block_users", blocks)
+        added = await business.check_call("POST", f"/v25.0/{NUMBER}/block_users", blocks)
         assert added["block_users"] == {"added_users": [{"input": ANSWERING, "wa_id": ANSWERING}]}
         refused = await send("text", {"body": "location"})
         await receiver.until(lambda: receiver.statuses(refused) == ["failed"])
-        assert await business.must("DELETE", f"/v25.0/{NUMBER}/block_users", blocks)
+        assert await business.check_call("DELETE", f"/v25.0/{NUMBER}/block_users", blocks)
         await send("text", {"body": "location"})
         await receiver.until(lambda: received_types() == ["image", "location"])
 
@@ -181,8 +181,8 @@ async def test_a_webhook_that_a_test_requests_is_posted_to_the_subscribed_app(in
         request = {"field": "account_review_update", "value": {"decision": "APPROVED"}}
         assert (await business.call("POST", "/tidings/webhooks", request))[0] == 400
         subscription = {"object": "whatsapp_business_account", "fields": request["field"]}
-        await business.must("POST", f"/v25.0/{APP}/subscriptions", subscription)
-        (queued,) = (await business.must("POST", "/tidings/webhooks", request))["webhooks"]
+        await business.check_call("POST", f"/v25.0/{APP}/subscriptions", subscription)
+        (queued,) = (await business.check_call("POST", "/tidings/webhooks", request))["webhooks"]
         await receiver.until(lambda: request["value"] in receiver.values)
         assert queued["id"] in receiver.refused
         assert receiver.forged == 0

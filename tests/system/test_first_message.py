@@ -66,7 +66,9 @@ async def play(installation: Installation, webhook: Webhook, text: str) -> None:
     business = await installation.business()
     await business.set_webhook(webhook.sink.url)
     numbers = [f"+{READER}", ECHO, f"+{UNKNOWN}"]
-    contacts = (await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": numbers}))["contacts"]
+    contacts = (await business.check_call("POST", "/v1/contacts", {"blocking": "wait", "contacts": numbers}))[
+        "contacts"
+    ]
     assert contacts == [
         {"input": f"+{READER}", "status": "valid", "wa_id": READER},
         {"input": ECHO, "status": "valid", "wa_id": ECHO},
@@ -90,7 +92,7 @@ async def play(installation: Installation, webhook: Webhook, text: str) -> None:
 
 
 async def send(business: Business, number: str, text: str) -> str:
-    response = await business.must("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": text}})
+    response = await business.check_call("POST", "/v1/messages", {"to": number, "type": "text", "text": {"body": text}})
     message_id: str = response["messages"][0]["id"]
     return message_id
 
@@ -146,7 +148,7 @@ async def test_invalid_requests_get_their_errors_and_lose_no_message(
     await refused(business, "GET", "/v1/nothing", b"", 404)
     await refused(business, "GET", messages, b"", 405)
     checked = {"blocking": "wait", "contacts": [UNKNOWN]}
-    assert (await business.must("POST", "/v1/contacts", checked))["contacts"][0]["status"] == "invalid"
+    assert (await business.check_call("POST", "/v1/contacts", checked))["contacts"][0]["status"] == "invalid"
     await refused(business, "POST", messages, encode(message(to=UNKNOWN)), 400, 1013)
     for url in ("no url", "ftp://127.0.0.1/", "http://", 7):
         await refused(business, "PATCH", settings, encode({"webhooks": {"url": url}}), 400)
@@ -156,7 +158,7 @@ async def test_invalid_requests_get_their_errors_and_lose_no_message(
     after = await send(business, READER, "x" * 4096)
     await webhook.wait_for(lambda records: "read" in webhook.statuses(after) and "read" in webhook.statuses(before))
     assert sorted(line.message_id for line in installation.list_shown()) == sorted([before, after])
-    application = (await business.must("GET", settings))["settings"]["application"]
+    application = (await business.check_call("GET", settings))["settings"]["application"]
     assert application["webhooks"]["url"] == webhook.sink.url
 
 

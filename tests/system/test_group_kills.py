@@ -59,7 +59,7 @@ class Group:
         async with asyncio.timeout(SECONDS):
             while True:
                 try:
-                    return await self.business.must(method, path, body)
+                    return await self.business.check_call(method, path, body)
                 except (UnexpectedResponse, OSError, EOFError):
                     await asyncio.sleep(0.2)
 
@@ -74,7 +74,7 @@ class Group:
     async def put_out(self, robot: str) -> None:
         self.members.remove(robot)
         with contextlib.suppress(UnexpectedResponse, OSError, EOFError):
-            await self.business.must("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
+            await self.business.check_call("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
         # The call may have been carried out without a response.
         async with asyncio.timeout(SECONDS):
             while robot in (await self.patiently("GET", f"/v1/groups/{self.id}"))["groups"][0]["participants"]:
@@ -93,7 +93,7 @@ class Group:
         for _ in range(count):
             body = {"to": self.id, "recipient_type": "group", "type": "text", "text": {"body": str(len(self.sent))}}
             try:
-                response = await self.business.must("POST", "/v1/messages", body)
+                response = await self.business.check_call("POST", "/v1/messages", body)
             except (UnexpectedResponse, OSError, EOFError):
                 # The outcome is unknown.
                 continue
@@ -124,7 +124,7 @@ async def test_every_group_message_is_shown_once_and_in_order_despite_kills(
     await installation.start()
     business = await installation.business()
     await business.set_webhook(url)
-    (made,) = (await business.must("POST", "/v1/groups", {"subject": "Kills"}))["groups"]
+    (made,) = (await business.check_call("POST", "/v1/groups", {"subject": "Kills"}))["groups"]
     group = Group(business, sink, made["id"], installation)
     for robot in ROBOTS[:3]:
         await group.invite(robot)

@@ -47,13 +47,13 @@ async def test_a_group_is_created_joined_used_and_left(
     await installation.start()
     business = await installation.business()
     await business.set_webhook(url)
-    (group,) = (await business.must("POST", "/v1/groups", {"subject": "Deliveries"}))["groups"]
+    (group,) = (await business.check_call("POST", "/v1/groups", {"subject": "Deliveries"}))["groups"]
     path = f"/v1/groups/{group['id']}"
-    (invite,) = (await business.must("GET", f"{path}/invite"))["groups"]
+    (invite,) = (await business.check_call("GET", f"{path}/invite"))["groups"]
 
     async def send(text: str) -> str:
         message = {"to": group["id"], "recipient_type": "group", "type": "text", "text": {"body": text}}
-        sent: str = (await business.must("POST", "/v1/messages", message))["messages"][0]["id"]
+        sent: str = (await business.check_call("POST", "/v1/messages", message))["messages"][0]["id"]
         return sent
 
     async def system(kind: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ async def test_a_group_is_created_joined_used_and_left(
             assert (await system("group_user_joined"))["system"]["operator"] == ADA
             await business.check_contacts([ROBOT])
             text = {"to": ROBOT, "type": "text", "text": {"body": f"Join us: {invite['link']}"}}
-            await business.must("POST", "/v1/messages", text)
+            await business.check_call("POST", "/v1/messages", text)
             await sink.until(lambda body: body.get("messages", [{}])[0].get("from") == ROBOT)
 
             first = await send("We come on Monday")
@@ -86,20 +86,20 @@ async def test_a_group_is_created_joined_used_and_left(
             await ada.until(rf"\[Deliveries\] \+{BOB}: Not on Tuesday\?")
             received = await sink.received("text")
             assert (received["from"], received["group_id"]) == (BOB, group["id"])
-            await business.must("PUT", f"/v1/messages/{received['id']}", {"status": "read"})
+            await business.check_call("PUT", f"/v1/messages/{received['id']}", {"status": "read"})
             await bob.until(rf"read by \+{BUSINESS}")
 
-            await business.must("DELETE", f"{path}/participants", {"wa_ids": [BOB]})
+            await business.check_call("DELETE", f"{path}/participants", {"wa_ids": [BOB]})
             await bob.until(r"\* ")
             second = await send("Bob is not with us any more")
             await ada.until("Bob is not with us any more")
             await status_of(sink, second, "read", ADA)
-            (found,) = (await business.must("GET", path))["groups"]
+            (found,) = (await business.check_call("GET", path))["groups"]
             assert found["participants"] == [BUSINESS, ADA, ROBOT]
             third = await send("The end")
             await status_of(sink, third, "read", ADA)
             assert not any("not with us" in line or "The end" in line for line in bob.lines)
-        await business.must("POST", f"{path}/leave")
+        await business.check_call("POST", f"{path}/leave")
         await ada.until(rf"\+{BUSINESS} has left")
     for body in sink.bodies:
         webhook_schemas.check(body)

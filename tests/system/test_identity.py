@@ -41,21 +41,21 @@ async def test_a_reregistered_handset_is_sent_to_once_its_identity_is_acknowledg
     business = await installation.business()
     await business.set_webhook(url)
     application = {"show_security_notifications": True}
-    await business.must("PATCH", "/v1/settings/application", application)
+    await business.check_call("PATCH", "/v1/settings/application", application)
     async with at_the_terminal(handset(installation, tmp_path / "first")) as ada:
         await ada.until("Connected")
         await business.check_contacts([ADA])
         status, _ = await send(business, "to the first handset")
         assert status == 201
         await ada.until("to the first handset")
-    before = (await business.must("GET", PATH))["contacts"]
+    before = (await business.check_call("GET", PATH))["contacts"]
     assert before["acknowledged"]
     assert len(base64.b64decode(before["hash"])) == 8
 
     async with at_the_terminal(handset(installation, tmp_path / "second")) as ada:
         await ada.until("Connected")
         told = await sink.received("system")
-        now = (await business.must("GET", PATH))["contacts"]
+        now = (await business.check_call("GET", PATH))["contacts"]
         assert told["system"]["type"] == "user_identity_changed"
         assert told["system"]["identity"] == now["hash"] != before["hash"]
         assert told["identity"] == now == {**now, "acknowledged": False}
@@ -64,8 +64,8 @@ async def test_a_reregistered_handset_is_sent_to_once_its_identity_is_acknowledg
         assert (status, response["errors"][0]["code"]) == (400, 1028)
         status, response = await business.call("PUT", PATH, {"hash": before["hash"]})
         assert (status, response["errors"][0]["code"]) == (400, 1009)
-        assert set(await business.must("PUT", PATH, {"hash": now["hash"]})) == {"meta"}
-        assert (await business.must("GET", PATH))["contacts"] == {**now, "acknowledged": True}
+        assert set(await business.check_call("PUT", PATH, {"hash": now["hash"]})) == {"meta"}
+        assert (await business.check_call("GET", PATH))["contacts"] == {**now, "acknowledged": True}
         status, _ = await send(business, "to the second handset")
         assert status == 201
         await ada.until("to the second handset")

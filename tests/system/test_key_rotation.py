@@ -53,7 +53,7 @@ async def test_a_key_rotation_under_load_survives_kills_without_loss(
         while not done.is_set():
             texts.append(f"message {len(texts)}")
             body = {"to": READER, "type": "text", "text": {"body": texts[-1]}}
-            await business.must("POST", "/v1/messages", body)
+            await business.check_call("POST", "/v1/messages", body)
             # Below the rate limit of 80 messages per second.
             await asyncio.sleep(0.015)
 
@@ -72,9 +72,9 @@ async def test_a_key_rotation_under_load_survives_kills_without_loss(
     await installation.processes["coreapp"].kill9()
     await installation.start(["coreapp"])
     texts.append("the last one")
-    await business.must("POST", "/v1/messages", {"to": READER, "type": "text", "text": {"body": texts[-1]}})
+    await business.check_call("POST", "/v1/messages", {"to": READER, "type": "text", "text": {"body": texts[-1]}})
     wanted = sorted(hashlib.sha256(text.encode()).hexdigest() for text in texts)
     await polling.until(lambda: sorted(shown.digest for shown in installation.list_shown()) == wanted, seconds=60)
     await sink.all_read(len(texts))
-    settings = await business.must("GET", "/v1/settings/application")
+    settings = await business.check_call("GET", "/v1/settings/application")
     assert "token=kept" in str(settings)

@@ -38,7 +38,7 @@ class Scene:
 
     async def tell(self, to: str, text: str) -> str:
         body = {"to": to, "type": "text", "text": {"body": text}}
-        message_id: str = (await self.business.must("POST", "/v1/messages", body))["messages"][0]["id"]
+        message_id: str = (await self.business.check_call("POST", "/v1/messages", body))["messages"][0]["id"]
         return message_id
 
     async def both_write(self, about: str) -> None:
@@ -64,8 +64,10 @@ class Scene:
 
     async def restore(self) -> None:
         """Restore a backup that was made just before: all sessions are lost, keys and webhook stay."""
-        data = (await self.business.must("POST", "/v1/settings/backup", {"password": "sealed26"}))["settings"]["data"]
-        await self.business.must("POST", "/v1/settings/restore", {"password": "sealed26", "data": data})
+        data = (await self.business.check_call("POST", "/v1/settings/backup", {"password": "sealed26"}))["settings"][
+            "data"
+        ]
+        await self.business.check_call("POST", "/v1/settings/restore", {"password": "sealed26", "data": data})
 
     async def delete_sessions(self) -> None:
         """Delete the sessions with the statements of the operator's documentation, word for word."""

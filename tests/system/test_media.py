@@ -74,9 +74,9 @@ async def test_files_arrive_unchanged_in_both_directions(
     ):
         await ada.until("Connected")
         await business.check_contacts([ADA])
-        await business.must("POST", "/v1/configs/templates", TEMPLATE)
+        await business.check_call("POST", "/v1/configs/templates", TEMPLATE)
         providers = [{"name": "shop", "type": "www", "config": {"bearer": TOKEN}}]
-        await business.must("POST", "/v1/settings/application/media/providers", providers)
+        await business.check_call("POST", "/v1/settings/application/media/providers", providers)
 
         async def upload(kind: str) -> str:
             response = await http.post("/v1/media", content=SAMPLES[kind], headers={"Content-Type": kind})
@@ -85,7 +85,7 @@ async def test_files_arrive_unchanged_in_both_directions(
             return media_id
 
         async def send(kind: str, content: Any) -> None:
-            await business.must("POST", "/v1/messages", {"to": ADA, "type": kind, kind: content})
+            await business.check_call("POST", "/v1/messages", {"to": ADA, "type": kind, kind: content})
 
         expected: list[bytes] = []
         for mime_type in SENT:
@@ -136,7 +136,7 @@ async def test_files_arrive_unchanged_in_both_directions(
         orphan = installation.data_dir / "media" / ("0" * 32)
         orphan.write_bytes(b"x")
         os.utime(orphan, (1, 1))
-        await business.must("PUT", "/v1/services/media/gc")
+        await business.check_call("PUT", "/v1/services/media/gc")
         result = await sink.until(lambda body: "services" in body)
         [collected] = result["services"]
         assert collected["media"]["gc"] | {"node": ""} == {"items_deleted": 1, "status": "complete", "node": ""}

@@ -83,7 +83,7 @@ async def test_files_arrive_complete_and_once_in_both_directions_despite_kills(
 
         async def send(kind: str, content: dict[str, Any]) -> str:
             body = {"to": ADA, "type": kind, kind: content}
-            respond = await business.must("POST", "/v1/messages", body)
+            respond = await business.check_call("POST", "/v1/messages", body)
             message_id: str = respond["messages"][0]["id"]
             return message_id
 

@@ -31,11 +31,11 @@ async def test_the_terminal_shows_every_type_and_its_replies_reach_the_webhook(
         await ada.until("Connected")
         await business.check_contacts([ADA])
         for definition in json.loads((DATA / "templates_good.json").read_text()):
-            await business.must("POST", "/v1/configs/templates", definition)
+            await business.check_call("POST", "/v1/configs/templates", definition)
 
         async def send(file: str, case: str) -> str:
             body = json.loads((DATA / "messages" / f"{file}.json").read_text())["good"][case]["body"]
-            response = await business.must("POST", "/v1/messages", body | {"to": ADA})
+            response = await business.check_call("POST", "/v1/messages", body | {"to": ADA})
             message_id: str = response["messages"][0]["id"]
             return message_id
 
@@ -57,7 +57,7 @@ async def test_the_terminal_shows_every_type_and_its_replies_reach_the_webhook(
         assert response["context"] == {"id": listed, "from": "15550000000"}
 
         # The picked item is marked as read, and the handset is notified. The next message is deleted again.
-        await business.must("PUT", f"/v1/messages/{response['id']}", {"status": "read"})
+        await business.check_call("PUT", f"/v1/messages/{response['id']}", {"status": "read"})
         await ada.until("read by")
         ada.type("/location 48.2 16.4 Wien")
         place = await sink.received("location")

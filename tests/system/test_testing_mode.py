@@ -50,7 +50,7 @@ async def started(installation: Installation) -> AsyncIterator[tuple[httpx.Async
         ) as http,
     ):
         await business.set_webhook(url)
-        await business.must("POST", "/tidings/reset")
+        await business.check_call("POST", "/tidings/reset")
         yield http, webhook
 
 

@@ -83,7 +83,7 @@ async def draw_handset(scene: Scene, page: Page, directory: Path) -> None:
     await page.keyboard.press("Enter")
     await expect(messages).to_have_count(2)
     (question,) = await scene.inbound(number)
-    await scene.business.must("PUT", f"/v1/messages/{question['id']}", {"status": "read"})
+    await scene.business.check_call("PUT", f"/v1/messages/{question['id']}", {"status": "read"})
     await scene.example(number, "interactive", "buttons")
     await expect(messages).to_have_count(3)
     await messages.last.get_by_role("button", name="Yes").click()

@@ -63,7 +63,7 @@ class Scene:
         self.business = await self.installation.business()
         await self.business.set_webhook(self.webhook_url)
         for definition in json.loads((DATA / "templates_good.json").read_text()):
-            await self.business.must("POST", "/v1/configs/templates", definition)
+            await self.business.check_call("POST", "/v1/configs/templates", definition)
         self.picture = await self.upload(PNG, "image/png")
         context = await browser.new_context()
         page = await context.new_page()
@@ -104,7 +104,7 @@ class Scene:
 
     async def send(self, number: str, body: Mapping[str, Any]) -> str:
         """Send a message through the API. Returns its id."""
-        response = await self.business.must("POST", "/v1/messages", {**body, "to": number})
+        response = await self.business.check_call("POST", "/v1/messages", {**body, "to": number})
         return str(response["messages"][0]["id"])
 
     async def say(self, number: str, text: str) -> str:

@@ -53,7 +53,7 @@ async def broken(scene: Scene) -> AsyncIterator[str]:
 
     async with broken_webhook() as url:
         yield url
-    await scene.business.must("PATCH", "/v1/settings/application", {"callback_backoff_delay_ms": 100})
+    await scene.business.check_call("PATCH", "/v1/settings/application", {"callback_backoff_delay_ms": 100})
     await scene.business.set_webhook(scene.webhook_url)
 
 

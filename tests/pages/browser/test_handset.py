@@ -181,7 +181,7 @@ async def test_ticks_and_typing_are_shown_as_they_change(handsets: Scene, page: 
     received = (await handsets.inbound(number))[0]
     state = last(page).locator(".state")
     await expect(state).to_have_attribute("title", "sent")
-    await handsets.business.must("PUT", f"/v1/messages/{received['id']}", {"status": "read"})
+    await handsets.business.check_call("PUT", f"/v1/messages/{received['id']}", {"status": "read"})
     await expect(state).to_have_attribute("title", "read")
     path = f"/v25.0/{identity.derive(ACCOUNT).phone_number_id}/messages"
     indicator = {
@@ -190,7 +190,7 @@ async def test_ticks_and_typing_are_shown_as_they_change(handsets: Scene, page: 
         "message_id": wamid.encode(received["id"], number, by_recipient=True),
         "typing_indicator": {"type": "text"},
     }
-    await handsets.business.must("POST", path, indicator)
+    await handsets.business.check_call("POST", path, indicator)
     await expect(page.locator("#messages").get_by_text("is typing")).to_be_visible()
     await handsets.say(number, "Yes")
     await expect(last(page)).to_contain_text("Yes")
