@@ -20,7 +20,7 @@ from harness.mariadb import START_SECONDS, MariaDB, free_port
 # Path of the provider, the same on every architecture of Debian, and its package.
 PROVIDER = Path("/usr/lib/galera/libgalera_smm.so")
 PACKAGE = "galera-4"
-# State transfer for nodes that start from the same directory: a node that was away receives only what it missed.
+# State transfer for nodes that start from the same directory: a node that was unreachable receives only what it missed.
 SCRIPTS = Path(__file__).parent / "galera_scripts"
 # Seconds after which a silent node is suspected, and excluded; the provider's defaults are 5 and 15.
 SUSPECT_SECONDS, INACTIVE_SECONDS = 2, 4

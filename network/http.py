@@ -29,7 +29,7 @@ Body = TypeVar("Body")
 log = logging.getLogger(__name__)
 
 MAX_BODY = 256 * 1024  # Maximum JSON body, bytes.
-# Longest duration of a request in seconds, for example while the database is away; then the response is 503.
+# Longest duration of a request in seconds, for example while the database is unreachable; then the response is 503.
 TIMEOUT = 30.0
 # Extra rate-limit tokens of an unauthenticated request that causes database queries: a login, a request for a code or a
 # try of one. A login or a registration refunds them.

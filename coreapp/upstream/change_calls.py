@@ -23,7 +23,7 @@ from tidings.storage.database import Connection
 from tidings.wire import codes
 
 CHANGE_SECONDS = 6.0  # seconds for all calls of a change, so that v1 responds within 9 s
-COMMIT_SECONDS = 2.0  # seconds for the commit of a change while the database is away
+COMMIT_SECONDS = 2.0  # seconds for the commit of a change while the database is unreachable
 RETRY_SECONDS = 5  # `Retry-After` of a change that may be repeated
 
 NOT_OPENED = "the number's access token for the Cloud API cannot be opened: run `tidings doctor`"

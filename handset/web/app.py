@@ -195,7 +195,10 @@ async def _unused(request: Request) -> Response:
 
 
 async def _handle(handler: Handler, page: HandsetRequest) -> Response:
-    """Call a handler. While the network or the store is away, the page keeps the form and offers to send it again."""
+    """Call a handler.
+
+    While the network or the store is unreachable, the page keeps the form and offers to send it again.
+    """
     try:
         return await handler(page)
     except NetworkUnavailable as error:

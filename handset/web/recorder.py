@@ -190,7 +190,10 @@ class ChatRecorder:
                 pass
 
     async def record_sent(self) -> None:
-        """Record a message that was sent. While the store is away the service repeats it: the message is committed."""
+        """Record a message that was sent.
+
+        While the store is unreachable the service repeats it: the message is committed.
+        """
         try:
             await self.record()
         except DatabaseError as error:

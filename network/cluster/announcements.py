@@ -48,7 +48,7 @@ class Announcements:
             # Read the live nodes again: a node that joined just now may have read the previous state.
             await self.membership.beat()
         except RedisUnavailable:
-            # The links may work although Redis is away.
+            # The links may work although Redis is unreachable.
             self.incomplete = True
         others = set(self.membership.nodes) - {self.membership.me}
         if not others:

@@ -49,7 +49,7 @@ class MailboxPolls:
     _all_at: float = 0.0  # time of the loop from which all filled mailboxes may be read at once
 
     async def run(self, stop: asyncio.Event) -> None:
-        # At the stop, a poll that waits for a database that is away is cancelled.
+        # At the stop, a poll that waits for a database that is unreachable is cancelled.
         await run_workers(stop, self._poll())
 
     async def _poll(self) -> None:

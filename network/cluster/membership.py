@@ -42,7 +42,7 @@ class MembershipChange:
 
     joined: frozenset[str]  # Incarnations that have joined.
     left: frozenset[str]  # Incarnations that have left.
-    was_away: bool  # Whether the others considered this node dead, or Redis was away or replaced.
+    was_away: bool  # Whether the others considered this node dead, or Redis was unreachable or replaced.
 
 
 _NONE = MembershipChange(frozenset(), frozenset(), was_away=False)

@@ -43,7 +43,10 @@ CLOSE_GRACE = 2.0
 
 @dataclasses.dataclass(eq=False)
 class ClusterNode(OtherNodes):
-    """Service of one node. While Redis is away it serves the devices attached to it and stores all other envelopes."""
+    """Service of one node.
+
+    While Redis is unreachable it serves the devices attached to it and stores all other envelopes.
+    """
 
     name = "node"
 
@@ -154,7 +157,7 @@ class ClusterNode(OtherNodes):
         self._to_all(frames.KeysLeft(number, left.prekeys, left.kyber_prekeys))
 
     async def is_stale(self, number: str, login_epoch: int) -> bool:
-        """Return whether the device is attached under a higher login epoch; False while Redis is away."""
+        """Return whether the device is attached under a higher login epoch; False while Redis is unreachable."""
         if login_epoch <= 0:
             return False
         try:

@@ -41,7 +41,7 @@ class TokenChecks:
         self._due.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        # At the stop, a check that waits for a database that is away is cancelled.
+        # At the stop, a check that waits for a database that is unreachable is cancelled.
         await run_workers(stop, self._check())
 
     async def _check(self) -> None:

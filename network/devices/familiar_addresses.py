@@ -17,7 +17,7 @@ DAY_MS = 24 * 3600 * 1000
 FAMILIAR_MS, REFRESH_MS = 30 * DAY_MS, DAY_MS
 # Familiar addresses of one number: the latest ones.
 KEPT = 8
-# Numbers per transaction, and seconds for each statement while the database is away.
+# Numbers per transaction, and seconds for each statement while the database is unreachable.
 PAGE, RETRY_SECONDS = 1000, 5.0
 
 # Returns the origins of a number's device.

@@ -92,5 +92,8 @@ def _registered_again(number: str) -> Unauthorized:
 
 
 async def list_remaining(context: NetworkContext, number: str) -> RemainingKeys:
-    """Return the ids of a device's one-time pre-keys that are left. Retries for 20 s while the database is away."""
+    """Return the ids of a device's one-time pre-keys that are left.
+
+    Retries for 20 s while the database is unreachable.
+    """
     return RemainingKeys(*await context.database.query(lambda c: prekeys.list_ids(c, number), retry_seconds=20))

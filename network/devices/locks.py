@@ -39,7 +39,8 @@ THREADS, MAX_WAITING = 1, 32
 # PINs that one device may set at once, and seconds until it may set another.
 SETS, SET_SECONDS = 5, 60
 _REMEMBERED = 10_000
-# Seconds for which a token of a right PIN is refunded while the database is away, longer than the client's request.
+# Seconds for which the refund of a right PIN's token is retried while the database is unreachable, longer than the
+# client's request.
 REFUND_RETRY_SECONDS = 600.0
 
 RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
@@ -188,7 +189,7 @@ INTERVAL = 60.0  # seconds between two passes
 # Milliseconds between two recorded activities of one device.
 RECORD_INTERVAL_MS = 3600 * 1000
 PAGE = 1000  # Locks per query.
-RETRY_SECONDS = 5.0  # seconds for each statement while the database is away
+RETRY_SECONDS = 5.0  # seconds for each statement while the database is unreachable
 # Milliseconds that expired locks are kept, in case a wrong clock expired them.
 KEPT_MS = 30 * 24 * 3600 * 1000
 

@@ -49,7 +49,7 @@ class PreKeyBundles:
     async def fetch(self, fetcher: str, numbers: Sequence[str]) -> list[device.Bundle]:
         """Return a bundle for each registered number, in the order requested, each number once. Raises `BatcherFull`.
 
-        Waits while the database is away.
+        Waits while the database is unreachable.
         """
         wanted = dict.fromkeys(number for number in numbers if addresses.is_number(number))
         # Together: keys of the numbers before the first that finds no room would be taken for nobody.

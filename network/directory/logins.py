@@ -83,7 +83,7 @@ class DeviceLogins:
     async def verify(self, number: str, token: str, host: str) -> VerifiedDevice | None:
         """Return the verified device, `None` when the token is not its token. Raises `BatcherFull`.
 
-        Waits while the database is away.
+        Waits while the database is unreachable.
 
         host: address of the client.
         """

@@ -89,7 +89,7 @@ class Lookups:
         """Return the registered numbers, in the order requested, each once. The asker is notified when the others
         register.
 
-        Waits while the database is away.
+        Waits while the database is unreachable.
         """
         CHECKED.observe(len(numbers))
         wanted = dict.fromkeys(number for number in numbers if addresses.is_number(number))

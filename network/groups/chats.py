@@ -31,7 +31,7 @@ CHANGES = Counter("tidings_network_group_changes_total", "Changes of groups", ["
 MAX_ICON = 64 * 1024  # Bytes of an icon.
 # Groups that an unregistering number leaves per transaction.
 GROUPS_PER_TRANSACTION = 50
-# Seconds that a call waits while the database is away.
+# Seconds that a call waits while the database is unreachable.
 RETRY_SECONDS = 20
 _CODE_BYTES = 16
 

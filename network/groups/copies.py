@@ -49,7 +49,7 @@ MESSAGES, COPIES = Quota(WAITING, WAITING, is_fair=True), Quota(sys.maxsize, 32 
 # Copies of a message to a group of unknown size: those of the largest group.
 LARGEST_GROUP = 256
 TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many group messages of this sender wait", 1)
-# Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
+# Seconds that a batch waits while the database is unreachable; the mailboxes of members are delayed for as long.
 RETRY_SECONDS = 5.0
 
 

@@ -27,9 +27,9 @@ MANY = 10_000  # Waiting changes among which it is worth the time to look for ac
 class Writer:
     """Batches, each one transaction, one in flight at a time.
 
-    An envelope that is acknowledged before its batch starts is never written. While the database is away everything
-    waits: the router bounds the number of envelopes without an acknowledgement, and those that were acknowledged since
-    are dropped when many wait. `removing` holds the `seq` of each removal that has not committed. A
+    An envelope that is acknowledged before its batch starts is never written. While the database is unreachable
+    everything waits: the router bounds the number of envelopes without an acknowledgement, and those that were
+    acknowledged since are dropped when many wait. `removing` holds the `seq` of each removal that has not committed. A
     removal without room, or at the very end, is skipped: the device receives that envelope again after its next login
     and acknowledges it.
     """

@@ -116,7 +116,7 @@ async def test_robots_that_do_not_run_or_cannot_work_now_are_an_overload(tmp_pat
     with pytest.raises(Overloaded, match="do not run"):
         await RobotsLink(tmp_path).call(recipients.DropShown())
     robots = Robots()
-    robots.response = recipients.RecipientFailure(recipients.AWAY, "the network is away")
+    robots.response = recipients.RecipientFailure(recipients.AWAY, "the network is unreachable")
     async with listening(tmp_path, robots):
-        with pytest.raises(Overloaded, match="the network is away"):
+        with pytest.raises(Overloaded, match="the network is unreachable"):
             await RobotsLink(tmp_path).call(recipients.DropShown())

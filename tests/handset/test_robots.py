@@ -83,7 +83,7 @@ async def test_restarted_robots_keep_their_sessions(
         async with robots_running(robots_settings):
             first = await sender.send(reader, "one")
             await sender.until(lambda: "read" in sender.events(first))
-        second = await sender.send(reader, "two, while it is away")
+        second = await sender.send(reader, "two, while it is offline")
         async with robots_running(robots_settings):
             await sender.until(lambda: "read" in sender.events(second))
             third = await sender.send(reader, "three")

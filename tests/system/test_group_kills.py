@@ -55,7 +55,7 @@ class Group:
         self.before_gone: dict[str, list[str]] = {}  # by removed robot: the ids accepted until then
 
     async def patiently(self, method: str, path: str, body: Any = None) -> Any:
-        """Repeat a call until it succeeds, as needed while the Coreapp is away."""
+        """Repeat a call until it succeeds, as needed while the Coreapp is unreachable."""
         async with asyncio.timeout(SECONDS):
             while True:
                 try:

@@ -158,7 +158,7 @@ async def test_during_a_database_outage_each_webapp_keeps_its_share(
     before = list(fleet.accepted)
 
     async def away(*_: object, **__: object) -> None:
-        raise ConnectionError("the database is away")
+        raise ConnectionError("the database is unreachable")
 
     fleet.forget()
     with monkeypatch.context() as context:

@@ -39,8 +39,8 @@ class StoreWatch:
     def state(self) -> str:
         """`OK` or `AWAY`, as of the last comparison.
 
-        A bucket that cannot be reached stays `OK`: it is away for all processes alike, and messages without files still
-        work, so taking every process out of service would make things worse.
+        A bucket that cannot be reached stays `OK`: it is unreachable for all processes alike, and messages without
+        files still work, so taking every process out of service would make things worse.
         """
         return AWAY if self._is_wrong or (self._problem and self._identity.is_local) else OK
 

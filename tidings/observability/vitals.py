@@ -159,7 +159,7 @@ class Vitals:
     async def _measure_disks(self) -> None:
         while True:
             for name, directory in self._directories.items():
-                # In a thread, as a remote disk that is away does not respond.
+                # In a thread, as a remote disk that is unreachable does not respond.
                 try:
                     found = await asyncio.to_thread(os.statvfs, directory)
                 except OSError as error:

@@ -393,7 +393,7 @@ async def test_a_file_that_waited_so_long_that_it_was_deleted_is_fetched_again(
 
     async def away(*given: Any, **more: Any) -> Any:
         if is_away:
-            raise NetworkUnreached("the network is away")
+            raise NetworkUnreached("the network is unreachable")
         return await upload(*given, **more)
 
     monkeypatch.setattr(attachments, "upload", away)

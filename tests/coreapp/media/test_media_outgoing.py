@@ -207,7 +207,7 @@ async def test_a_long_database_outage_reopens_the_shard_without_loss(
 
     async def fail(*_: Any, **__: Any) -> Any:
         await is_accepted.wait()
-        raise ConnectionError("the database is away")
+        raise ConnectionError("the database is unreachable")
 
     with monkeypatch.context() as patch:
         patch.setattr(stored.StoredMedia, "find", fail)

@@ -169,7 +169,7 @@ async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
     waiting = await send(running, BEN, "waiting")
     await running.killed()
     cloud.policy = lambda body: None
-    make, failures = wiring.make_inbox, [ConnectionError("the database is away")]
+    make, failures = wiring.make_inbox, [ConnectionError("the database is unreachable")]
 
     def fail_once(*args: Any, **named: Any) -> Any:
         if failures:
@@ -200,7 +200,7 @@ async def test_an_error_at_the_end_of_a_wait_reopens_the_shard(
     cloud.policy = lambda body: next(responses)
     running = await upstream_world.start()
     first = running.shard
-    failures = [ConnectionError("the database is away")]
+    failures = [ConnectionError("the database is unreachable")]
     fail = first.sending.transmitter.fail
 
     def fail_once(*args: Any) -> None:

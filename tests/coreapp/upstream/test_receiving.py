@@ -159,7 +159,7 @@ async def test_a_read_mark_that_the_database_delays_is_posted_later_and_does_not
     async def fail_once(connection: Connection, account: str, ids: Sequence[str]) -> Sequence[UpstreamId]:
         if first in ids and not failed.is_set():
             failed.set()
-            raise OSError("the database is away")
+            raise OSError("the database is unreachable")
         return await find(connection, account, ids)
 
     monkeypatch.setattr(upstream_ids, "list_by_id", fail_once)

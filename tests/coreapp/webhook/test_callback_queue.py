@@ -462,7 +462,7 @@ async def test_a_failed_page_load_is_retried() -> None:
         nonlocal failures
         if failures and after:
             failures -= 1
-            raise ConnectionError("the database is away")
+            raise ConnectionError("the database is unreachable")
         return await table.load(after, limit)
 
     table.rows = {n: row(n, f"s{n}") for n in range(1, 5)}

@@ -221,10 +221,10 @@ async def test_a_message_that_waits_shows_its_failed_attempts(database: Database
     row = message(1)
     await store_messages(database, row)
     await enqueue_job(database, row)
-    await fail_attempts(database, row, "the network is away")
+    await fail_attempts(database, row, "the network is unreachable")
     text = (await browser.get(f"/console/messages/{row.id}")).text
     assert "Attempts to send failed" in text
-    assert "3 × the network is away" in text
+    assert "3 × the network is unreachable" in text
 
 
 async def test_a_message_to_a_group_shows_each_participant(database: Database, browser: Browser) -> None:

@@ -217,7 +217,7 @@ async def test_a_failed_poll_ends_the_stream_and_an_unchanged_page_gets_heartbea
         try:
             return next(looks)
         except StopIteration:
-            raise OSError("the database is away") from None
+            raise OSError("the database is unreachable") from None
 
     slot = EventStreams().open("me", ())
     assert slot is not None

@@ -40,7 +40,7 @@ MAX_RUNNING, _KEPT, _READ = 2, 20, 100
 MAX_REFUSED_SECONDS = 600.0
 # Seconds between two reports of a change that waits, and for which a stop and an end are stored again if they fail.
 _REPORT, _STORE = 2.0, 5.0
-_REPORT_RETRY_SECONDS = 20.0  # seconds after which a report is given up while the database is away
+_REPORT_RETRY_SECONDS = 20.0  # seconds after which a report is given up while the database is unreachable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,7 +232,10 @@ class BulkChanges:
                 await asyncio.wait_for(change.stop.wait(), min(left, _REPORT))
 
     async def _report(self, change: BulkChange) -> bool:
-        """Store the progress. Returns whether no Webapp has stopped the change; True while the database is away."""
+        """Store the progress. Returns whether no Webapp has stopped the change.
+
+        Returns True while the database is unreachable.
+        """
         report = functools.partial(
             callback_changes.report, change_id=change.about.id, done=change.done, stay=change.stay, waits=change.waits
         )
