@@ -42,7 +42,7 @@ _RELEASE = Script(scripts.RELEASE)
 DevicePart = tuple[str, int]
 
 
-_NOBODY: Mapping[int, Claim] = {}
+_NO_CLAIMS: Mapping[int, Claim] = {}
 
 
 def owner(claims: Claims, hash_slot: int) -> Claim | None:
@@ -80,7 +80,7 @@ class Presence:
     _tokens: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
     _held: dict[str, dict[int, Claim]] = dataclasses.field(default_factory=dict)
     _claiming: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    _putting: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
+    _writing: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._claims: Batcher[tuple[DevicePart, Claim, bool, frozenset[str]], list[bytes]] = Batcher(
@@ -93,7 +93,7 @@ class Presence:
 
     def is_claimed_here(self, number: str, hash_slot: int) -> bool:
         """Return whether the partition with this hash slot is attached here or about to be."""
-        return number in self._claiming or owner(self._held.get(number, _NOBODY), hash_slot) is not None
+        return number in self._claiming or owner(self._held.get(number, _NO_CLAIMS), hash_slot) is not None
 
     def is_repeating(self, number: str) -> bool:
         """Return whether a claim of this number is being repeated, so that other nodes may find it already."""
@@ -101,7 +101,7 @@ class Presence:
 
     def token_of(self, device_part: DevicePart) -> int:
         """Return the token of this node's claim, 0 for none."""
-        claim = self._held.get(device_part[0], _NOBODY).get(device_part[1])
+        claim = self._held.get(device_part[0], _NO_CLAIMS).get(device_part[1])
         return claim.token if claim is not None else 0
 
     async def claim(self, number: str, login_epoch: int, part: device.Partition) -> bool:
@@ -112,13 +112,15 @@ class Presence:
         claim = Claim(part.layout, part.partitions, max(0, login_epoch), next(self._tokens), self.membership.me)
         device_part = number, part.partition
         self._claiming[number] += 1
-        putting = asyncio.get_running_loop().create_task(self._put(device_part, claim, again=False), name="claim")
-        self._putting.add(putting)
-        putting.add_done_callback(self._putting.discard)
+        writing = asyncio.get_running_loop().create_task(
+            self._write_claim(device_part, claim, is_repetition=False), name="claim"
+        )
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
         try:
-            await asyncio.shield(putting)
+            await asyncio.shield(writing)
         except asyncio.CancelledError:
-            putting.add_done_callback(functools.partial(self._abandoned, device_part, claim))
+            writing.add_done_callback(functools.partial(self._abandoned, device_part, claim))
             raise
         except HigherEpochAttached:
             CLAIMED.labels("stale").inc()
@@ -136,26 +138,26 @@ class Presence:
         self._held.setdefault(number, {})[part.partition] = claim
         return True
 
-    def _abandoned(self, device_part: DevicePart, claim: Claim, putting: asyncio.Task[None]) -> None:
+    def _abandoned(self, device_part: DevicePart, claim: Claim, writing: asyncio.Task[None]) -> None:
         """Release a claim whose connection closed during the claim: Redis may have it without an attached device."""
-        if putting.cancelled() or isinstance(putting.exception(), HigherEpochAttached):
+        if writing.cancelled() or isinstance(writing.exception(), HigherEpochAttached):
             return
-        self._end(device_part, claim)
+        self._queue_release(device_part, claim)
         if self.token_of(device_part):
             # The abandoned claim has replaced the claim of a device that is still attached here.
             self.unclaimed = True
 
     def release(self, device_part: DevicePart) -> None:
         """Release the claim of a device that has detached."""
-        claim = self._remove(device_part)
+        claim = self._forget(device_part)
         if claim is not None:
-            self._end(device_part, claim)
+            self._queue_release(device_part, claim)
 
-    def _end(self, device_part: DevicePart, claim: Claim) -> None:
+    def _queue_release(self, device_part: DevicePart, claim: Claim) -> None:
         with contextlib.suppress(BatcherFull, BatcherClosed):
             self._releases.put((device_part, claim))
 
-    def _remove(self, device_part: DevicePart) -> Claim | None:
+    def _forget(self, device_part: DevicePart) -> Claim | None:
         number, partition = device_part
         held = self._held.get(number)
         if held is None:
@@ -208,10 +210,10 @@ class Presence:
         self._repeating[number] += 1
         self.before_repeat(number)
         try:
-            await self._put(device_part, claim, again=True)
+            await self._write_claim(device_part, claim, is_repetition=True)
         except HigherEpochAttached:
             if self.token_of(device_part) == claim.token:
-                self._remove(device_part)
+                self._forget(device_part)
                 self.on_lost(device_part)
         else:
             if not self.token_of(device_part):
@@ -223,14 +225,14 @@ class Presence:
             if not self._repeating[number]:
                 del self._repeating[number]
 
-    async def _put(self, device_part: DevicePart, claim: Claim, *, again: bool) -> None:
+    async def _write_claim(self, device_part: DevicePart, claim: Claim, *, is_repetition: bool) -> None:
         """Write a claim to Redis. Raises `HigherEpochAttached` and `RedisUnavailable`.
 
-        again: repeat a claim; a claim of another node wins.
+        is_repetition: whether the claim was made before; then a claim of another node wins.
         """
         dead: frozenset[str] = frozenset()
         for _ in range(TRIES):
-            outcome, *fields = await self._claims.put((device_part, claim, again, dead))
+            outcome, *fields = await self._claims.put((device_part, claim, is_repetition, dead))
             others = self._read_claims(device_part[0], fields)
             if outcome == b"ok":
                 for partition, former in others:
@@ -238,7 +240,7 @@ class Presence:
                         self.on_replaced((device_part[0], partition), former)
                 return
             ((_, holder),) = others
-            if await self._is_there(holder.node):
+            if await self._is_alive(holder.node):
                 raise HigherEpochAttached
             dead |= {holder.node}
         raise RedisUnavailable("too many nodes have died")
@@ -255,7 +257,7 @@ class Presence:
                 log.warning("claim.unreadable", extra={"number": number, "outcome": "overwritten", **shown})
         return found
 
-    async def _is_there(self, node: str) -> bool:
+    async def _is_alive(self, node: str) -> bool:
         if node not in self.membership.nodes:
             # The node may have joined since the last heartbeat.
             await self.membership.beat()
@@ -263,8 +265,8 @@ class Presence:
 
     async def _claim(self, claims: Sequence[tuple[DevicePart, Claim, bool, frozenset[str]]]) -> Sequence[list[bytes]]:
         steps: list[tuple[str, Sequence[str | bytes | int]]] = []
-        for (number, partition), claim, again, dead in claims:
-            steps.append((self._key(number), (partition, *claim, CLAIM_SECONDS, int(again), *sorted(dead))))
+        for (number, partition), claim, is_repetition, dead in claims:
+            steps.append((self._key(number), (partition, *claim, CLAIM_SECONDS, int(is_repetition), *sorted(dead))))
         return await self.server.run_all(_CLAIM, steps)
 
     async def _release(self, claims: Sequence[tuple[DevicePart, Claim]]) -> Sequence[None]:
