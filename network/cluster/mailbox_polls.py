@@ -15,14 +15,14 @@ from tidings.storage.database import pages
 log = logging.getLogger(__name__)
 
 # Mailboxes that are read together, and seconds until the next ones.
-TOGETHER, PAUSE = 200, 0.05
+READ_PAGE, READ_PAUSE = 200, 0.05
 # Seconds between two polls, numbers in one query of a poll, and maximum seconds over which its queries are spread.
 # Envelopes that another node has stored and could not announce are found within the sum of the first and the last.
-INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
-# Filled mailboxes of all devices that are read at once, instead of a query for each part of the devices attached here.
-MOST = 5000
-# Seconds before the next such read when they were more, or when it took longer than `SLOW` seconds.
-PAUSE_OF_ALL, SLOW = 60.0, 1.0
+INTERVAL, BATCH, SPREAD_SECONDS = 3.0, 1000, 1.0
+# Filled mailboxes of all devices that one query lists, instead of a query for each part of the devices attached here.
+MAX_FILLED = 5000
+# Seconds before the next such query when they were more, or when it took longer than `MAX_LISTING_SECONDS`.
+LISTING_PAUSE, MAX_LISTING_SECONDS = 60.0, 1.0
 
 
 class FilledMailboxes(Protocol):
@@ -31,8 +31,8 @@ class FilledMailboxes(Protocol):
     async def list_filled(self, recipients: Sequence[str]) -> set[str]:
         """Return those of the numbers whose mailboxes hold envelopes."""
 
-    async def list_first_filled(self, most: int) -> set[str]:
-        """Return the numbers whose mailboxes hold envelopes, at most `most` of them."""
+    async def list_first_filled(self, limit: int) -> set[str]:
+        """Return the numbers whose mailboxes hold envelopes, at most `limit` of them."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -46,7 +46,7 @@ class MailboxPolls:
 
     router: SharedRouter
     mailboxes: FilledMailboxes
-    _all_at: float = 0.0  # time of the loop from which all filled mailboxes may be read at once
+    _next_listing_at: float = 0.0  # event-loop time from which one query may list all filled mailboxes
 
     async def run(self, stop: asyncio.Event) -> None:
         # At the stop, a poll that waits for a database that is unreachable is cancelled.
@@ -62,9 +62,9 @@ class MailboxPolls:
 
     async def run_once(self) -> None:
         """Poll the mailboxes of all attached devices once."""
-        some = list(pages(list(dict.fromkeys(self.router.attached())), BATCH))
-        filled = await self._list_all() if len(some) > 1 else None
-        for page in some:
+        all_pages = list(pages(list(dict.fromkeys(self.router.attached())), BATCH))
+        filled = await self._list_all_filled() if len(all_pages) > 1 else None
+        for page in all_pages:
             # A mailbox that is being read may be past envelopes that other nodes stored since the read started.
             draining = list(filter(self.router.is_draining, page))
             idle = set(page).difference(draining)
@@ -74,22 +74,22 @@ class MailboxPolls:
                 found = await self.mailboxes.list_filled(list(idle)) if idle else set()
             for number in (*draining, *found):
                 self.router.read_mailbox(number)
-            await asyncio.sleep(SPREAD / len(some) if filled is None else 0.0)
+            await asyncio.sleep(SPREAD_SECONDS / len(all_pages) if filled is None else 0.0)
 
-    async def _list_all(self) -> set[str] | None:
-        """Return all numbers whose mailboxes hold envelopes; `None` when they are over `MOST`, or were lately."""
+    async def _list_all_filled(self) -> set[str] | None:
+        """Return all numbers whose mailboxes hold envelopes; `None` when they are over `MAX_FILLED`, or were lately."""
         now = asyncio.get_running_loop().time
         started = now()
-        if started < self._all_at:
+        if started < self._next_listing_at:
             return None
-        found = await self.mailboxes.list_first_filled(MOST + 1)
-        if len(found) > MOST or now() > started + SLOW:
-            self._all_at = now() + PAUSE_OF_ALL
-        return found if len(found) <= MOST else None
+        found = await self.mailboxes.list_first_filled(MAX_FILLED + 1)
+        if len(found) > MAX_FILLED or now() > started + MAX_LISTING_SECONDS:
+            self._next_listing_at = now() + LISTING_PAUSE
+        return found if len(found) <= MAX_FILLED else None
 
-    async def make(self) -> None:
+    async def read_all(self) -> None:
         """Read the mailboxes of all attached devices."""
-        for page in pages(list(self.router.attached()), TOGETHER):
+        for page in pages(list(self.router.attached()), READ_PAGE):
             for number in page:
                 self.router.read_mailbox(number)
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(READ_PAUSE)

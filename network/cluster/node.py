@@ -81,7 +81,7 @@ class ClusterNode(OtherNodes):
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         # Whether a read of all mailboxes, which another node has requested, has not started.
         self._must_read_all = False
-        self._one_read = asyncio.Lock()
+        self._read_lock = asyncio.Lock()
         self._ticks = 0
         self.membership.on_change = self._changed
 
@@ -220,9 +220,9 @@ class ClusterNode(OtherNodes):
 
     async def _read_all(self) -> None:
         """Read the mailboxes of all attached devices, after a read in progress. Requests until its start share it."""
-        async with self._one_read:
+        async with self._read_lock:
             self._must_read_all = False
-            await self._mailbox_polls.make()
+            await self._mailbox_polls.read_all()
 
     def _send_heartbeat(self) -> None:
         """Send a heartbeat at once, because an unknown node has joined since the last one."""
@@ -322,7 +322,7 @@ class ClusterNode(OtherNodes):
         if incomplete:
             await self._announcements.announce(lambda n: frames.Changed(n, everything=True))
         if incomplete or lost or unclaimed:
-            await self._mailbox_polls.make()
+            await self._mailbox_polls.read_all()
 
     def _is_wanted(self, node: str, frame: FromNode) -> bool:
         return self.exchange.is_wanted(node, frame)

@@ -70,9 +70,9 @@ class SqlMailbox:
         """Return those of the numbers whose mailboxes hold envelopes."""
         return await self._read(lambda c: mailbox.list_recipients(c, recipients))
 
-    async def list_first_filled(self, most: int) -> set[str]:
-        """Return the numbers whose mailboxes hold envelopes, at most `most` of them."""
-        return await self._read(lambda c: mailbox.list_filled(c, most))
+    async def list_first_filled(self, limit: int) -> set[str]:
+        """Return the numbers whose mailboxes hold envelopes, at most `limit` of them."""
+        return await self._read(lambda c: mailbox.list_filled(c, limit))
 
     async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:
         found = await self.list_filled(list(set(recipients)))

@@ -203,18 +203,18 @@ async def test_an_envelope_without_a_response_precedes_later_stored_ones(
 async def test_envelopes_stored_while_a_node_was_away_precede_later_ones(
     network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, no_polls: None
 ) -> None:
-    make, gate = MailboxPolls.make, asyncio.Event()
+    read_all, gate = MailboxPolls.read_all, asyncio.Event()
 
     async def late(polls: MailboxPolls) -> None:
         await gate.wait()
-        await make(polls)
+        await read_all(polls)
 
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     # Without announcements to all, as if they had been made before the nodes are back. Mailboxes are polled late.
     monkeypatch.setattr(RelocationCheck, "request_read_all", lambda relocation_check: None)
-    monkeypatch.setattr(MailboxPolls, "make", late)
+    monkeypatch.setattr(MailboxPolls, "read_all", late)
     redis.kill9()
     try:
         alice.send(ALICE, BOB, "stored")
@@ -258,9 +258,9 @@ class PlayedMailboxes:
         self.queries.append(len(recipients))
         return self.filled & set(recipients)
 
-    async def list_first_filled(self, most: int) -> set[str]:
+    async def list_first_filled(self, limit: int) -> set[str]:
         self.attempts += 1
-        return set(sorted(self.filled)[:most])
+        return set(sorted(self.filled)[:limit])
 
 
 async def test_a_poll_reads_mailboxes_that_are_filled_or_being_read() -> None:
@@ -291,10 +291,10 @@ async def test_a_read_of_all_filled_mailboxes_that_finds_many_or_is_slow_pauses(
     mailboxes = PlayedMailboxes(
         [f"1555{index:07}" for index in range(1500)], {f"1444{index:07}" for index in range(filled)}
     )
-    monkeypatch.setattr(mailbox_polls, "SPREAD", 0.0)
-    monkeypatch.setattr(mailbox_polls, "SLOW", slow)
+    monkeypatch.setattr(mailbox_polls, "SPREAD_SECONDS", 0.0)
+    monkeypatch.setattr(mailbox_polls, "MAX_LISTING_SECONDS", slow)
     for pause, attempts in ((60.0, 1), (0.0, 4)):
-        monkeypatch.setattr(mailbox_polls, "PAUSE_OF_ALL", pause)
+        monkeypatch.setattr(mailbox_polls, "LISTING_PAUSE", pause)
         polls = MailboxPolls(mailboxes, mailboxes)
         async with asyncio.timeout(TIMEOUT):
             for _ in range(3):
