@@ -130,16 +130,16 @@ class Exchange:
         """
         if frame.to in self._locating:
             # Queued behind earlier envelopes for the same recipient.
-            self._queue_for_location(self._make(origin, frame))
+            self._queue_for_location(self._new_forward(origin, frame))
             return True
         if here:
             self._prepare_here(frame)
             return False
         if self._forwards.is_repeat(origin, frame):
             return True
-        forward = self._make(origin, frame)
+        forward = self._new_forward(origin, frame)
         if not self.membership.is_redis_up:
-            self._store(forward)
+            self._store_with_older(forward)
             return True
         claims = self._locations.get(frame.to)
         if claims is None:
@@ -147,14 +147,14 @@ class Exchange:
             return True
         node = self._choose(claims, frame)
         if not node:
-            self._store(forward)
+            self._store_with_older(forward)
         elif storing or self.relocation_check.has_unannounced(frame.to):
             self._queue_for_location(forward, storing=storing)
         else:
-            self._forward(forward, node)
+            self._forward_with_older(forward, node)
         return True
 
-    def _make(self, origin: EnvelopeOrigin, frame: device.Send) -> PendingForward:
+    def _new_forward(self, origin: EnvelopeOrigin, frame: device.Send) -> PendingForward:
         return PendingForward(frame, origin, next(self._ranks))
 
     def attached(self, number: str) -> None:
@@ -217,7 +217,7 @@ class Exchange:
         if is_recent and self._take_first(stream_of(frame)):
             self.router.require_read_before(frame)
 
-    def _forward(self, forward: PendingForward, node: str) -> None:
+    def _forward_with_older(self, forward: PendingForward, node: str) -> None:
         for older in self._forwards.take_older(forward.frame, forward.rank, not_at=node):
             MOVED.inc()
             self._post(older, node)
@@ -240,16 +240,16 @@ class Exchange:
         if forward is not None:
             UNSENT.inc()
             self._recent_senders.put_back(stream_of(forward.frame))
-            self._store(forward)
+            self._store_with_older(forward)
 
-    def _store(self, forward: PendingForward) -> None:
+    def _store_with_older(self, forward: PendingForward) -> None:
         for older in self._forwards.take_older(forward.frame, forward.rank):
             LATE.inc()
-            self._keep(older)
-        self._keep(forward)
+            self._store_one(older)
+        self._store_one(forward)
 
-    def _keep(self, forward: PendingForward) -> None:
-        self.router.send_here(self.relocation_check.storing(forward.frame.to, forward.origin), forward.frame)
+    def _store_one(self, forward: PendingForward) -> None:
+        self.router.send_here(self.relocation_check.begin_storing(forward.frame.to, forward.origin), forward.frame)
 
     def _queue_for_location(self, forward: PendingForward, *, storing: bool = False) -> None:
         origin, frame = forward.origin, forward.frame
@@ -270,24 +270,24 @@ class Exchange:
     def _look_up(self, number: str, *, storing: bool = False) -> None:
         """Start to locate a recipient. Raises `BatcherFull`."""
         if storing or self.relocation_check.has_unannounced(number):
-            self.relocation_check.settled(number).add_done_callback(functools.partial(self._settled, number))
+            self.relocation_check.when_announced(number).add_done_callback(functools.partial(self._announced, number))
         else:
-            self.presence.find(number).add_done_callback(functools.partial(self._found, number))
+            self.presence.find(number).add_done_callback(functools.partial(self._claims_found, number))
 
-    def _settled(self, number: str, found: asyncio.Future[bool]) -> None:
+    def _announced(self, number: str, found: asyncio.Future[bool]) -> None:
         claims = self._locations.get(number)
         if not found.cancelled() and not found.result():
             # Store these envelopes too, behind the one that is being stored.
-            self._proceed(number, {})
+            self._process_located(number, {})
         elif claims is not None and not self.relocation_check.has_unannounced(number):
-            self._proceed(number, claims)
+            self._process_located(number, claims)
         else:
             try:
                 self._look_up(number)
             except BatcherFull:
-                self._proceed(number, {})
+                self._process_located(number, {})
 
-    def _found(self, number: str, found: asyncio.Future[Claims]) -> None:
+    def _claims_found(self, number: str, found: asyncio.Future[Claims]) -> None:
         claims: Claims = {}
         if not found.cancelled() and found.exception() is None:
             claims = found.result()
@@ -295,9 +295,9 @@ class Exchange:
         if claims and self.relocation_check.has_unannounced(number):
             self._look_up(number)
         else:
-            self._proceed(number, claims)
+            self._process_located(number, claims)
 
-    def _proceed(self, number: str, claims: Claims) -> None:
+    def _process_located(self, number: str, claims: Claims) -> None:
         """Process the envelopes that waited for the recipient's location, in order."""
         waiting = self._locating.pop(number, ())
         self._locating_count -= len(waiting)
@@ -308,9 +308,9 @@ class Exchange:
                 self._prepare_here(frame)
                 self.router.send_here(origin, frame)
             elif not node or forward.tries >= TRIES:
-                self._store(forward)
+                self._store_with_older(forward)
             elif not self._forwards.is_repeat(origin, frame):
-                self._forward(forward, node)
+                self._forward_with_older(forward, node)
 
     # Frames from other nodes.
 
@@ -350,7 +350,7 @@ class Exchange:
         elif self.router.is_storing(frame) or self.relocation_check.has_unannounced(frame.to):
             # Envelopes in flight when the device detached come before this one, wherever the device is now.
             report = functools.partial(self._report_moved, source, frame.n)
-            self.relocation_check.settled(frame.to).add_done_callback(report)
+            self.relocation_check.when_announced(frame.to).add_done_callback(report)
         else:
             self._report_moved(source, frame.n)
 
@@ -384,7 +384,7 @@ class Exchange:
         behind = [younger for forward in late for younger in self._forwards.take_younger(forward)]
         for forward in sorted((*late, *behind), key=_rank_of):
             LATE.inc()
-            self._store(forward)
+            self._store_with_older(forward)
         self.relocation_check.sweep()
         self._recent_senders.sweep()
         self._recent_recipients.sweep()
@@ -419,7 +419,7 @@ class Exchange:
         self.relocation_check.nodes_left(gone)
         for forward in sorted(self._forwards.take_of(gone), key=_rank_of):
             LATE.inc()
-            self._store(forward)
+            self._store_with_older(forward)
 
     def evict_departed(self) -> None:
         """Drop what is kept for nodes that are not members. Call it about once a minute."""
@@ -444,9 +444,9 @@ class Exchange:
     def close(self) -> None:
         """Store all waiting envelopes."""
         for forward in sorted(self._forwards.take_all(), key=_rank_of):
-            self._store(forward)
+            self._store_with_older(forward)
         for number in list(self._locating):
-            self._proceed(number, {})
+            self._process_located(number, {})
 
 
 def _rank_of(forward: PendingForward) -> int:

@@ -24,7 +24,7 @@ from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 
 # Numbers that are located at a time after something was stored for them, and numbers that may wait for it.
-READS, MAX_READS = 1000, 100_000
+LOCATED_AT_ONCE, MAX_WAITING = 1000, 100_000
 
 # Stored rows of a number that are not all known, so that its whole mailbox has to be read.
 _EVERYTHING: Sequence[Envelope] = ()
@@ -77,14 +77,14 @@ class RelocationCheck:
     _notified: set[str] = dataclasses.field(default_factory=set)
     # Nodes that missed a notice: they must read all mailboxes.
     _must_read_all: set[str] = dataclasses.field(default_factory=set)
-    _reading: asyncio.Task[None] | None = None
+    _locating: asyncio.Task[None] | None = None
 
     # Stored envelopes.
 
-    def storing(self, number: str, origin: EnvelopeOrigin) -> EnvelopeOrigin:
+    def begin_storing(self, number: str, origin: EnvelopeOrigin) -> EnvelopeOrigin:
         """Record that an envelope is to be stored; return the origin to use for its response."""
-        self._begin(number)
-        return StoredOrigin(origin, functools.partial(self._end, number))
+        self._add_unannounced(number)
+        return StoredOrigin(origin, functools.partial(self._remove_unannounced, number))
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
         """Record that envelopes were stored, and start to locate the device.
@@ -92,7 +92,7 @@ class RelocationCheck:
         rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
         """
         earlier = self._stored.get(number)
-        if not self.membership.is_redis_up or (earlier is None and len(self._stored) >= MAX_READS):
+        if not self.membership.is_redis_up or (earlier is None and len(self._stored) >= MAX_WAITING):
             self.has_unlocated = True
             return
         # With `_EVERYTHING` the whole mailbox is read anyway.
@@ -100,10 +100,10 @@ class RelocationCheck:
             if found := tuple(rows):
                 self._stored[number] = (*(earlier or ()), *found)
             else:
-                self._begin(number)
+                self._add_unannounced(number)
                 self._stored[number] = _EVERYTHING
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read_stored(), name="read stored")
+        if self._locating is None:
+            self._locating = asyncio.get_running_loop().create_task(self._locate_stored(), name="read stored")
 
     # Later envelopes.
 
@@ -132,7 +132,7 @@ class RelocationCheck:
         """Drop nodes other than these: a location found before a node left may have added it again."""
         self._notified &= live
 
-    def settled(self, number: str) -> asyncio.Future[bool]:
+    def when_announced(self, number: str) -> asyncio.Future[bool]:
         """Return a future: True when no envelope for this number would overtake another, False after waiting too long.
 
         Call it while `has_unannounced` is true, or while an envelope for the number is being stored.
@@ -143,28 +143,28 @@ class RelocationCheck:
             waiting = self._waiting[number] = asyncio.get_running_loop().create_future(), due
         return waiting[0]
 
-    def _begin(self, number: str) -> None:
+    def _add_unannounced(self, number: str) -> None:
         self._unannounced[number] = self._unannounced.get(number, 0) + 1
 
-    def _end(self, number: str) -> None:
+    def _remove_unannounced(self, number: str) -> None:
         left = self._unannounced[number] - 1
         if left:
             self._unannounced[number] = left
             return
         del self._unannounced[number]
-        self._settle(number)
+        self._end_wait(number)
 
-    def _settle(self, number: str) -> None:
+    def _end_wait(self, number: str) -> None:
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting[0].set_result(True)
 
     # Notices to nodes.
 
-    async def _read_stored(self) -> None:
+    async def _locate_stored(self) -> None:
         try:
             while self._stored:
-                numbers = list(self._stored)[:READS]
+                numbers = list(self._stored)[:LOCATED_AT_ONCE]
                 rows = {number: self._stored.pop(number) for number in numbers}
                 try:
                     found = await self.presence.find_all(numbers)
@@ -174,16 +174,16 @@ class RelocationCheck:
                 for number, claims in found.items():
                     self.locations.learn(number, claims)
                     self._notify(number, claims, rows[number])
-                self._distribute(rows)
+                self._finish_located(rows)
         finally:
-            self._reading = None
+            self._locating = None
 
-    def _distribute(self, read: Mapping[str, Sequence[Envelope]]) -> None:
+    def _finish_located(self, read: Mapping[str, Sequence[Envelope]]) -> None:
         for number, rows in read.items():
             if not rows:
-                self._end(number)
+                self._remove_unannounced(number)
             elif number not in self._unannounced:
-                self._settle(number)
+                self._end_wait(number)
 
     def _notify(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
         for node in {claim.node for claim in claims.values()}:

@@ -212,7 +212,7 @@ class Watched:
     async def look(self) -> None:
         """Run the relocation check: the node of each recipient with stored envelopes is found and notified."""
         self.presence.gate.set()
-        looking = self.relocation_check._reading
+        looking = self.relocation_check._locating
         assert looking is not None
         async with asyncio.timeout(TIMEOUT):
             await looking
@@ -254,20 +254,20 @@ async def test_a_node_that_missed_an_announcement_receives_no_rows() -> None:
 async def test_waiting_for_stored_envelopes_ends_with_storage_or_after_a_time_limit() -> None:
     watched = Watched()
     sender = Sender()
-    origin = watched.relocation_check.storing(BOB, sender)
-    settled = watched.relocation_check.settled(BOB)
+    origin = watched.relocation_check.begin_storing(BOB, sender)
+    settled = watched.relocation_check.when_announced(BOB)
     origin.accepted(5)
     watched.relocation_check.stored(BOB)
     assert sender.accepted_numbers == [5]
-    late = watched.relocation_check.settled(BOB)
+    late = watched.relocation_check.when_announced(BOB)
     assert settled.done()
     watched.clock.advance(1.9)
     watched.relocation_check.sweep()
     assert not late.done()
     await watched.look()
     assert late.result()
-    watched.relocation_check.storing(BOB, sender)
-    late = watched.relocation_check.settled(BOB)
+    watched.relocation_check.begin_storing(BOB, sender)
+    late = watched.relocation_check.when_announced(BOB)
     watched.clock.advance(2.0)
     watched.relocation_check.sweep()
     assert not late.result()
