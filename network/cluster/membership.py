@@ -45,7 +45,7 @@ class MembershipChange:
     was_away: bool  # Whether the others considered this node dead, or Redis was unreachable or replaced.
 
 
-_NONE = MembershipChange(frozenset(), frozenset(), was_away=False)
+_NO_CHANGE = MembershipChange(frozenset(), frozenset(), was_away=False)
 
 
 class NodeMembership(Membership):
@@ -79,7 +79,7 @@ class NodeMembership(Membership):
         # Called with each change; `None` for no call.
         self.on_change: Callable[[MembershipChange], Awaitable[None]] | None = None
         self._beats = 0
-        self._change = _NONE
+        self._change = _NO_CHANGE
         # Servers that responded to the last heartbeat. After a fail-over the new server may lack the last claims.
         self._servers: tuple[bytes, frozenset[str]] | None = None
 
@@ -87,19 +87,19 @@ class NodeMembership(Membership):
         """Reserve an index. Raises `RedisUnavailable`."""
         while True:
             self.node_index = secrets.randbelow(NODE_INDEXES)
-            if await self._server.take(self._node_index_key, self.me, NODE_INDEX_SECONDS):
+            if await self._server.set_if_absent(self._node_index_key, self.me, NODE_INDEX_SECONDS):
                 break
 
     async def join(self, link: LinkAddress) -> None:
         """Join the cluster. Raises `RedisUnavailable`."""
         self.link = link
         await self.beat()
-        self._change = _NONE
+        self._change = _NO_CHANGE
         log.info("cluster.joined", extra={"node": self.me, "slot": self.node_index, "nodes": len(self.nodes)})
 
     async def remove(self) -> None:
         """Leave the cluster; the others notice at their next heartbeat."""
-        await self._server.leave(self._key, self.me)
+        await self._server.remove_member(self._key, self.me)
         await self._server.delete_fields(self._loads_key, [self.me])
         await self._server.remove(self._node_index_key)
         await self._server.remove(self._link_key(self.me))
@@ -116,8 +116,8 @@ class NodeMembership(Membership):
         """Send one heartbeat and handle the changes that it finds."""
         if not await super().run_once():
             return False
-        change, self._change = self._change, _NONE
-        if self.on_change is not None and change != _NONE:
+        change, self._change = self._change, _NO_CHANGE
+        if self.on_change is not None and change != _NO_CHANGE:
             await self.on_change(change)
         return True
 
@@ -125,7 +125,7 @@ class NodeMembership(Membership):
         await self.beat()
         self._beats += 1
         if self._beats % 600 == 0:
-            await self._server.renew(self._node_index_key, self.me, NODE_INDEX_SECONDS)
+            await self._server.set_for(self._node_index_key, self.me, NODE_INDEX_SECONDS)
 
     def missed(self, error: Exception) -> None:
         if not isinstance(error, RedisUnavailable):
@@ -139,21 +139,21 @@ class NodeMembership(Membership):
         """Send a heartbeat and read the live nodes. Raises `RedisUnavailable`."""
         if self.link is not None:
             # Before other nodes learn of this process and have frames for it.
-            await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
+            await self._server.set_for(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
         requested_at = self.clock.start()
         known, run_id, now, *members = await self._server.run(
             _BEAT, self._key, self.me, int(self._heartbeat_timeout * 1000)
         )
         self.clock.learn(requested_at, int(now) / 1_000_000)
-        found = frozenset(filter(None, map(_decode, members)))
+        found = frozenset(filter(None, map(_node_of, members)))
         servers = run_id, self._server.primaries
         was_away = not self.is_redis_up or known != b"1" or servers != self._servers
         if self._servers is not None and servers != self._servers:
             log.info("redis.replaced", extra={"node": self.me})
         self._servers = servers
-        before, now = self._change, found - self.nodes
+        before, joined = self._change, found - self.nodes
         self._change = MembershipChange(
-            (before.joined | now) & found, before.left | (self.nodes - found), before.was_away or was_away
+            (before.joined | joined) & found, before.left | (self.nodes - found), before.was_away or was_away
         )
         self.nodes = found
         await self._exchange_loads()
@@ -166,9 +166,9 @@ class NodeMembership(Membership):
     async def _exchange_loads(self) -> None:
         await self._server.set_field(self._loads_key, self.me, msgspec.json.encode(self._measure()))
         found = await self._server.read_fields(self._loads_key)
-        if dead := [field for field in found if _decode(field) not in self.nodes]:
+        if dead := [field for field in found if _node_of(field) not in self.nodes]:
             await self._server.delete_fields(self._loads_key, dead)
-        loads = {_decode(field): value for field, value in found.items()}
+        loads = {_node_of(field): value for field, value in found.items()}
         self.loads = readable_loads({node: value for node, value in loads.items() if node in self.nodes})
 
     def _link_key(self, node: str) -> str:
@@ -179,7 +179,7 @@ class NodeMembership(Membership):
         return self._server.key("slot", str(self.node_index))
 
 
-def _decode(name: bytes) -> str:
+def _node_of(name: bytes) -> str:
     # Nodes write only ASCII names; "" is not the name of a node.
     return name.decode() if name.isascii() else ""
 

@@ -79,15 +79,15 @@ class RedisClient:
 
     def _make(self, kind: Any) -> Any:
         # A cluster that moves hash slots redirects the command, which needs a second attempt.
-        options = self._options(tries=1 if kind is RedisCluster else 0)
+        options = self._client_options(tries=1 if kind is RedisCluster else 0)
         return kind.from_url(self._settings.address.plain, **options)
 
     def _make_master(self) -> redis.Redis:
         return redis_master.make_client(
-            self._settings.address, self._options(), sentinel_password=self._settings.sentinel_password
+            self._settings.address, self._client_options(), sentinel_password=self._settings.sentinel_password
         )
 
-    def _options(self, tries: int = 0) -> dict[str, Any]:
+    def _client_options(self, tries: int = 0) -> dict[str, Any]:
         options: dict[str, Any] = {
             "socket_timeout": TIMEOUT,
             "socket_connect_timeout": TIMEOUT,
@@ -122,10 +122,10 @@ class RedisClient:
     async def run_all(self, script: Script, steps: Sequence[tuple[str, Sequence[str | bytes | int]]]) -> list[Any]:
         """Run a script on many keys; return the results in order."""
         if self._clustered or len(steps) == 1:
-            return await self._gather([functools.partial(self._step, script, *step) for step in steps])
+            return await self._gather([functools.partial(self._run_one, script, *step) for step in steps])
         try:
             return await self._pipeline("EVALSHA", script.sha, steps)
-        except _Unknown:
+        except _UnknownScript:
             # All of them failed, so this is the script's first use on this server.
             return await self._pipeline("EVAL", script.text, steps)
 
@@ -159,11 +159,11 @@ class RedisClient:
         """Delete fields of one hash."""
         await _guard(self._client.hdel(key, *fields))
 
-    async def take(self, key: str, value: str, seconds: int) -> bool:
+    async def set_if_absent(self, key: str, value: str, seconds: int) -> bool:
         """Set a key for `seconds` unless it exists; return whether it was set."""
         return bool(await _guard(self._client.set(key, value, nx=True, ex=seconds)))
 
-    async def renew(self, key: str, value: str | bytes, seconds: int) -> None:
+    async def set_for(self, key: str, value: str | bytes, seconds: int) -> None:
         """Set a key for `seconds`."""
         await _guard(self._client.set(key, value, ex=seconds))
 
@@ -176,14 +176,14 @@ class RedisClient:
         """Delete a key."""
         await _guard(self._client.delete(key))
 
-    async def leave(self, key: str, member: str) -> None:
+    async def remove_member(self, key: str, member: str) -> None:
         """Remove a member from a sorted set."""
         await _guard(self._client.zrem(key, member))
 
-    async def _step(self, script: Script, key: str, arguments: Sequence[str | bytes | int]) -> Any:
+    async def _run_one(self, script: Script, key: str, arguments: Sequence[str | bytes | int]) -> Any:
         try:
             return await _guard(self._client.execute_command("EVALSHA", script.sha, 1, key, *arguments))
-        except _Unknown:
+        except _UnknownScript:
             return await _guard(self._client.execute_command("EVAL", script.text, 1, key, *arguments))
 
     async def _pipeline(
@@ -202,7 +202,7 @@ class RedisClient:
         return found
 
 
-class _Unknown(Exception):
+class _UnknownScript(Exception):
     """Redis does not know this script, because it has restarted since."""
 
 
@@ -225,7 +225,7 @@ async def _guard(call: Awaitable[Value], *passed: type[Exception]) -> Value:
     try:
         return await call
     except NoScriptError as error:
-        raise _Unknown from error
+        raise _UnknownScript from error
     except passed:
         raise
     # The error of a Redis Cluster that cannot be reached, or lacks a hash slot, is not a `RedisError`.
