@@ -33,7 +33,7 @@ TRANSFERS = Gauge("tidings_network_blob_transfers", "Transfers of blobs in progr
 # Seconds that one transfer may take, and seconds in it without a byte.
 TRANSFER_SECONDS = 900.0
 SILENCE_SECONDS = 30.0
-SHARE = 1 / 8  # largest fraction of the slots that one person's number takes up
+MAX_FRACTION = 1 / 8  # largest fraction of the slots that one person's number takes up
 MAX_ID = 64  # Characters of a blob's id.
 
 
@@ -72,13 +72,13 @@ class BlobEndpoints:
             with self._transfer(number):
                 async with http.in_time(TRANSFER_SECONDS):
                     weight = self.directory.rate_limits.weight_of(number)
-                    blob = await self.store.add(number, _body(request), _announced(request), weight=weight)
+                    blob = await self.store.add(number, _read_chunks(request), _content_length(request), weight=weight)
             size, result = blob.size, "stored"
         except RequestError as error:
             result = error.reason
             raise
         finally:
-            _note("in", number, size, result, started)
+            _log_transfer("in", number, size, result, started)
         document = {"id": blob.id, "size": blob.size, "expires_at": blob.expires_at // 1000}
         return JSONResponse(document, 201)
 
@@ -95,8 +95,8 @@ class BlobEndpoints:
     @contextlib.contextmanager
     def _transfer(self, number: str) -> Iterator[None]:
         """Take a slot for one transfer of a number. Raises `Unavailable`."""
-        share = max(1, int(self.transfers.limit * SHARE)) * self.directory.rate_limits.weight_of(number)
-        if self._by_number[number] >= share or not self.transfers.try_take():
+        limit = max(1, int(self.transfers.limit * MAX_FRACTION)) * self.directory.rate_limits.weight_of(number)
+        if self._by_number[number] >= limit or not self.transfers.try_take():
             raise Unavailable("too many transfers of blobs are in progress", retry_after=1)
         TRANSFERS.inc()
         self._by_number[number] += 1
@@ -110,7 +110,7 @@ class BlobEndpoints:
             TRANSFERS.dec()
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
+async def _read_chunks(request: Request) -> AsyncIterator[bytes]:
     """Yield the body. Raises `Unavailable` when no data arrives for too long, `BadRequest` when it ends too early."""
     chunks = request.stream()
     while True:
@@ -125,7 +125,7 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _announced(request: Request) -> int | None:
+def _content_length(request: Request) -> int | None:
     length = request.headers.get("content-length", "")
     return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
 
@@ -135,7 +135,7 @@ class _FileResponse(Response):
 
     def __init__(self, found: OpenBlob, *, number: str, held: contextlib.AsyncExitStack) -> None:
         """held: resources released at the end, also after a failure."""
-        super().__init__(media_type="application/octet-stream", headers=_headers(found.blob.size))
+        super().__init__(media_type="application/octet-stream", headers=_file_headers(found.blob.size))
         self._file = found.file
         self._head = found.head
         self._size = found.blob.size
@@ -165,15 +165,15 @@ class _FileResponse(Response):
                 # The server drops the connection, and the response stays incomplete.
                 result = "too slow"
             finally:
-                _note("out", self._number, sent, result, started)
+                _log_transfer("out", self._number, sent, result, started)
 
 
-def _headers(size: int) -> Mapping[str, str]:
+def _file_headers(size: int) -> Mapping[str, str]:
     # The id of a blob is never used again.
     return {"Content-Length": str(size), "Cache-Control": "private, immutable"}
 
 
-def _note(direction: str, number: str, size: int, result: str, started: float) -> None:
+def _log_transfer(direction: str, number: str, size: int, result: str, started: float) -> None:
     if result in ("stored", "sent"):
         MOVED.labels(direction).inc(size)
     log.info(

@@ -41,7 +41,7 @@ USED_UP = Counter(
 REMEMBERED = 20_000
 # An owner's bytes are counted again once this process has added a sixteenth of the free quota. So up to 16 nodes, which
 # do not know each other's uploads, keep to the quota.
-UNCOUNTED_PART = 16
+UNCOUNTED_DIVISOR = 16
 
 
 @dataclasses.dataclass(slots=True)
@@ -72,7 +72,7 @@ class BlobQuota:
         """
         self._limit = limit
         self._owner_limit = owner_limit
-        self._coming: QuotaUsage[str] = QuotaUsage()
+        self._reserved: QuotaUsage[str] = QuotaUsage()
         self._usages: LRU[str, OwnerUsage] = LRU(REMEMBERED)
         self.stored = 0
         self.added = 0
@@ -112,7 +112,7 @@ class BlobQuota:
         if usage.counted is None:
             return False
         left = self._quota(weight).each - usage.counted
-        return (usage.added + self._coming.of(owner) + size) * UNCOUNTED_PART > left
+        return (usage.added + self._reserved.of(owner) + size) * UNCOUNTED_DIVISOR > left
 
     @contextlib.contextmanager
     def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Callable[[int], None]]:
@@ -129,26 +129,26 @@ class BlobQuota:
         def grow(size: int) -> None:
             nonlocal reserved
             if size > reserved:
-                self._take(owner, owned, size - reserved, weight)
+                self._reserve(owner, owned, size - reserved, weight)
                 reserved = size
 
         try:
             grow(size)
             yield grow
         finally:
-            self._coming.remove(owner, reserved)
+            self._reserved.remove(owner, reserved)
 
     def _quota(self, weight: int) -> Quota:
         return Quota(self._limit, min(self._owner_limit * weight, self._limit), is_fair=weight == 1)
 
-    def _take(self, owner: str, owned: int, size: int, weight: int) -> None:
-        total = self.stored + self._coming.total
+    def _reserve(self, owner: str, owned: int, size: int, weight: int) -> None:
+        total = self.stored + self._reserved.total
         if total + size > self._limit:
             raise Full("the blob store is full; the operator of the network must free space")
-        if not self._quota(weight).has_room(total, owned + self._coming.of(owner), size):
+        if not self._quota(weight).has_room(total, owned + self._reserved.of(owner), size):
             USED_UP.inc()
             raise QuotaExceeded("this number has reached its limit of stored bytes; space is free when a blob expires")
-        self._coming.add(owner, size)
+        self._reserved.add(owner, size)
 
 
 log = logging.getLogger(__name__)
@@ -180,13 +180,13 @@ class BlobStore:
     settings: BlobSettings
     max_size: int = MAX_SIZE  # Bytes of one blob.
     quota: BlobQuota = dataclasses.field(init=False)
-    _rows: Batcher[Blob, None] = dataclasses.field(init=False)
-    _wanted: Batcher[str, Blob | None] = dataclasses.field(init=False)
+    _inserts: Batcher[Blob, None] = dataclasses.field(init=False)
+    _lookups: Batcher[str, Blob | None] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self.quota = BlobQuota(self.settings.quota, self.settings.device_quota)
-        self._rows = Batcher("blobs", self._write)
-        self._wanted = Batcher("blobs_wanted", self._read, max_in_flight=2)
+        self._inserts = Batcher("blobs", self._write)
+        self._lookups = Batcher("blobs_wanted", self._read, max_in_flight=2)
 
     async def open(self) -> None:
         """Create the directory and count the stored bytes. Raises `OSError`."""
@@ -209,10 +209,10 @@ class BlobStore:
         """
         if size is not None and size > self.max_size:
             raise TooLarge(f"a blob may have at most {self.max_size} bytes")
-        owned = await self._owned(owner, size or 0, weight)
+        owned = await self._owned_bytes(owner, size or 0, weight)
         with self.quota.reservation(owner, owned, size or 0, weight=weight) as grow:
             try:
-                stored = await self.files.write(_counted(body, grow), limit=self.max_size)
+                stored = await self.files.write(_growing(body, grow), limit=self.max_size)
             except FileTooLarge as error:
                 raise TooLarge(f"a blob may have at most {self.max_size} bytes") from error
             except FileEmpty as error:
@@ -221,13 +221,13 @@ class BlobStore:
                 log.error("blobs.disk_full", extra={"store": self.files.location})
                 raise Full("the disk of the network is full; its operator must free space") from error
             except StoreUnavailable as error:
-                raise self._away(error) from error
+                raise self._unavailable(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             blob = Blob(
                 secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self.settings.ttl * 1000
             )
             try:
-                await self._rows.submit(blob)
+                await self._inserts.submit(blob)
             except Exception as error:
                 # After a commit of unknown outcome the file is kept: its row, if it exists, needs it; otherwise it is
                 # an orphan.
@@ -241,7 +241,7 @@ class BlobStore:
 
     async def fetch(self, id: str) -> OpenBlob:
         """Return an open blob. Raises `NotFound`, and `Unavailable` while the files cannot be reached."""
-        blob = await self._wanted.submit(id)
+        blob = await self._lookups.submit(id)
         if blob is None:
             raise NotFound("there is no such blob, or it has expired")
         try:
@@ -252,17 +252,17 @@ class BlobStore:
                 log.error("blob.file_missing", extra={"owner": blob.owner, "file": blob.file})
             raise NotFound("there is no such blob, or it has expired") from error
         except OSError as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
     def now(self) -> int:
         """Return Unix milliseconds."""
         return self.clock.now_ms()
 
-    def _away(self, error: OSError) -> Unavailable:
+    def _unavailable(self, error: OSError) -> Unavailable:
         log.error("blobs.store_away", extra={"store": self.files.location, "error": repr(error)})
         return Unavailable("the blobs cannot be reached", retry_after=5)
 
-    async def _owned(self, owner: str, size: int, weight: int) -> int:
+    async def _owned_bytes(self, owner: str, size: int, weight: int) -> int:
         usage = self.quota.usage_of(owner, size, weight=weight)
         if usage.counted is None:
             counted = await self.database.query(
@@ -290,7 +290,7 @@ class BlobStore:
         return [found.get(id) for id in ids]
 
 
-async def _counted(body: AsyncIterator[bytes], grow: Callable[[int], None]) -> AsyncIterator[bytes]:
+async def _growing(body: AsyncIterator[bytes], grow: Callable[[int], None]) -> AsyncIterator[bytes]:
     size = 0
     async for chunk in body:
         size += len(chunk)
