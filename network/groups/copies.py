@@ -92,7 +92,7 @@ class GroupBatch:
 
 
 @dataclasses.dataclass(slots=True)
-class Tries:
+class CopyAttempts:
     """Attempts of one transaction."""
 
     # `seq` of messages of earlier transactions that it searches for.
@@ -188,24 +188,24 @@ class Copies:
         results: list[tuple[str, str]] = []
         while left := frames[len(results) :]:
             sizes = ((self._memberships.size_of(frame.to), len(frame.body)) for frame in left)
-            results += await self._take(left[: count_fitting(sizes)])
+            results += await self._store(left[: count_fitting(sizes)])
         return results
 
-    async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
+    async def _store(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         """Store these messages in one transaction; return the reason and the detail of a refusal for each."""
-        mailbox_usages, tries = self.context.mailbox_usages, Tries(self.kept.suspects)
+        mailbox_usages, attempts = self.context.mailbox_usages, CopyAttempts(self.kept.suspects)
         with self.context.reservations() as reservations:
             try:
                 batch = await self.context.database.persist(
-                    functools.partial(self._copy, frames, reservations, tries), retry_seconds=RETRY_SECONDS
+                    functools.partial(self._attempt, frames, reservations, attempts), retry_seconds=RETRY_SECONDS
                 )
             except BaseException:
-                self._uncount(tries)
-                self.kept.suspect(tries.kept)
+                self._subtract_last_attempt(attempts)
+                self.kept.suspect(attempts.kept)
                 raise
             if batch.rows or batch.kept:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED, frames[0].to)
-            self.kept.settled(tries.suspects)
+            self.kept.settled(attempts.suspects)
             for row in batch.settled:
                 mailbox_usages.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             for row in batch.rows:
@@ -221,12 +221,12 @@ class Copies:
         DROPPED.inc(batch.dropped)
         return batch.results
 
-    def _uncount(self, tries: Tries) -> None:
+    def _subtract_last_attempt(self, attempts: CopyAttempts) -> None:
         """Subtract the latest attempt, which has failed as far as is known, from the usage of mailboxes."""
-        batch, tries.batch = tries.batch, None
+        batch, attempts.batch = attempts.batch, None
         if batch is None:
             return
-        tries.kept.update(message.seq for message in batch.kept)
+        attempts.kept.update(message.seq for message in batch.kept)
         for row in batch.rows:
             self.context.mailbox_usages.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
         for message in batch.kept:
@@ -234,18 +234,18 @@ class Copies:
             for number in message.copies:
                 self.context.mailbox_usages.remove(number, message.sender, size)
 
-    async def _copy(
-        self, frames: Sequence[device.Send], reservations: Reservations, tries: Tries, connection: Connection
+    async def _attempt(
+        self, frames: Sequence[device.Send], reservations: Reservations, attempts: CopyAttempts, connection: Connection
     ) -> GroupBatch:
         """Run one attempt to store these messages."""
-        self._uncount(tries)
-        addressed = await self._look_up(connection, {frame.to for frame in frames})
+        self._subtract_last_attempt(attempts)
+        addressed = await self._find_groups(connection, {frame.to for frame in frames})
         # Messages that an earlier attempt or transaction did store are placed before these.
-        settled = await self.kept.settle(connection, reservations, tries.kept.union(tries.suspects))
+        settled = await self.kept.settle(connection, reservations, attempts.kept.union(attempts.suspects))
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
-        usages = await self._count(connection, frames, addressed)
+        usages = await self._mailbox_usages_of(connection, frames, addressed)
         now = self.context.now()
-        tries.batch = batch = GroupBatch(settled=settled)
+        attempts.batch = batch = GroupBatch(settled=settled)
         for frame in frames:
             group, result = addressed.get(frame.to), ("", "")
             if (frame.sender, frame.id) not in taken:
@@ -255,7 +255,7 @@ class Copies:
                     batch.new.append((frame.sender, frame.id))
                     numbers = readers(frame, group)
                     self._usage_of(frame).learn(frame, len(numbers))
-                    self._copy_one(frame, numbers, usages, reservations, batch, now)
+                    self._add_copies(frame, numbers, usages, reservations, batch, now)
                     self._note_change(group, reservations, batch)
             batch.results.append(result)
         await groups.add_sends(connection, batch.new, now)
@@ -263,7 +263,7 @@ class Copies:
         await mailbox.insert(connection, batch.rows)
         return batch
 
-    def _copy_one(
+    def _add_copies(
         self,
         frame: device.Send,
         numbers: Sequence[str],
@@ -272,6 +272,7 @@ class Copies:
         batch: GroupBatch,
         now: int,
     ) -> None:
+        """Add the copies of one message to the batch, for those of the numbers whose mailboxes have room."""
         mailbox_usages, ttl = self.context.mailbox_usages, self.context.settings.message_ttl
         expires_at = now + (min(frame.ttl, ttl) if frame.ttl else ttl) * 1000
         size, moment = mailbox.size_of(frame.body, frame.refs), self.context.clock.monotonic()
@@ -318,7 +319,7 @@ class Copies:
                 # this participant.
                 reservations.reserve(number, device.GROUP_HASH_SLOT)
 
-    async def _count(
+    async def _mailbox_usages_of(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
     ) -> dict[str, MailboxUsage]:
         """Return the usage of each member's mailbox; nearly always cached."""
@@ -338,7 +339,7 @@ class Copies:
             usages |= {number: mailbox_usages.learn(number, found.get(number, ())) for number in unknown}
         return usages
 
-    async def _look_up(self, connection: Connection, ids: Collection[str]) -> dict[str, AddressedGroup]:
+    async def _find_groups(self, connection: Connection, ids: Collection[str]) -> dict[str, AddressedGroup]:
         """Return the groups with these ids, locked against changes until the transaction ends."""
         recipients = self.context.directory.recipients
         changes = recipients.changes
