@@ -60,7 +60,9 @@ class Locks:
         self._clock = clock
         self._addresses = addresses
         self._pool = HashPool(threads=THREADS, max_waiting=MAX_WAITING)
-        self._sets: TokenBuckets[str] = TokenBuckets(clock, rate=1 / SET_SECONDS, burst=SETS, remembered=_REMEMBERED)
+        self._pin_sets: TokenBuckets[str] = TokenBuckets(
+            clock, rate=1 / SET_SECONDS, burst=SETS, remembered=_REMEMBERED
+        )
         # Refunds in progress.
         self._refunds: set[asyncio.Task[None]] = set()
 
@@ -84,12 +86,12 @@ class Locks:
             return ""
         if not pin:
             raise Locked("the number has a registration lock: send its PIN")
-        await self._count(number, familiar=familiar)
+        await self._count_as_wrong(number, familiar=familiar)
         try:
             is_right = await self._pool.verify(found.pin_hash, pin)
         except HashPoolFull:
             await self._refund(number, familiar=familiar)
-            raise _busy() from None
+            raise _too_busy() from None
         if not is_right:
             PINS.labels(WRONG).inc()
             log.warning("lock.wrong_pin", extra={"number": number, "familiar_address": familiar})
@@ -103,14 +105,14 @@ class Locks:
         try:
             return await self._pool.hash(pin)
         except HashPoolFull:
-            raise _busy() from None
+            raise _too_busy() from None
 
     async def set(self, number: str, pin: str) -> None:
         """Lock a number at its device's request, and fill its daily buckets. Raises `TooOften` and `Unavailable`.
 
         Wrong PINs stay counted in the yearly buckets, whose sum bounds the guesses of a year.
         """
-        wait = self._sets.take(number)
+        wait = self._pin_sets.take(number)
         if wait:
             raise TooOften("the PIN was set too often", retry_after=1 + int(wait))
         stored, now = await self.hash(pin), self._clock.now_ms()
@@ -122,7 +124,7 @@ class Locks:
         await self._database.persist(lambda connection: locks.delete(connection, number), retry_seconds=20)
         log.info("lock.removed", extra={"number": number})
 
-    async def _count(self, number: str, *, familiar: bool) -> None:
+    async def _count_as_wrong(self, number: str, *, familiar: bool) -> None:
         """Count a PIN as wrong before it is checked, so that every checked PIN is counted. Raises `RateLimited`."""
         now = self._clock.now_ms()
 
@@ -145,7 +147,7 @@ class Locks:
             raise RateLimited("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
 
     async def _refund(self, number: str, *, familiar: bool) -> None:
-        """Undo `_count` for a PIN that was not wrong, also when the request ends in the meantime."""
+        """Undo `_count_as_wrong` for a PIN that was not wrong, also when the request ends in the meantime."""
         refund = asyncio.get_running_loop().create_task(self._persist_refund(number, familiar), name="refund")
         self._refunds.add(refund)
         refund.add_done_callback(self._refunds.discard)
@@ -181,7 +183,7 @@ def is_expired(lock: Lock, now: int) -> bool:
     return now >= lock.active_at + EXPIRES_MS
 
 
-def _busy() -> Unavailable:
+def _too_busy() -> Unavailable:
     return Unavailable("too many PINs are being checked", retry_after=1)
 
 

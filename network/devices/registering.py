@@ -112,7 +112,7 @@ class RegistrationEndpoints:
         if self.key.is_given(request):
             if body.person:
                 self._require_ordinary(body.number)
-            if body.code and not await self.registrations.are_made([body]):
+            if body.code and not await self.registrations.is_repetition([body]):
                 await self.codes.check(body.number, KEY_HOLDER, body.code)
                 await self.codes.use(body.number, KEY_HOLDER, body.code)
         elif not body.code and not body.token:
@@ -124,13 +124,13 @@ class RegistrationEndpoints:
                 raise RateLimited("too many tries of codes from this address", retry_after=math.ceil(wait))
             consume(request.scope, http.QUERIES)
             # The token of this registration is sufficient proof for repeating it.
-            made = await self.registrations.are_made([body])
-            if not made:
+            is_repetition = await self.registrations.is_repetition([body])
+            if not is_repetition:
                 opened = {body.number: await self._verify(request, body, origin)}
             # A right code refunds the token.
             self._tries.add(origin, -1.0)
             mark_authenticated(request.scope)
-            if made:
+            if is_repetition:
                 return JSONResponse({"number": body.number, "token": body.token}, 201)
         (token,) = await self.registrations.register([body], opened=opened)
         return JSONResponse({"number": body.number, "token": token}, 201)

@@ -45,7 +45,7 @@ class Registrations:
     chats: Chats
     locks: Locks
 
-    async def are_made(self, devices: Sequence[registration.DeviceRegistration]) -> bool:
+    async def is_repetition(self, devices: Sequence[registration.DeviceRegistration]) -> bool:
         """Return whether all of these are registered exactly so, with tokens chosen by the client: the request is a
         repetition.
 
@@ -55,7 +55,7 @@ class Registrations:
             return False
         numbers = [body.number for body in devices]
         found = await self.context.database.query(lambda c: directory.list_registrations(c, numbers), retry_seconds=20)
-        return _are_same(devices, [body.token for body in devices], found)
+        return _are_registered(devices, [body.token for body in devices], found)
 
     async def register(
         self, devices: Sequence[registration.DeviceRegistration], *, opened: Mapping[str, str] = _NO_LOCKS
@@ -74,7 +74,7 @@ class Registrations:
                 raise StaleEpoch(f"+{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
             raise BadRequest("a number appears twice")
-        if devices and await self.are_made(devices):
+        if devices and await self.is_repetition(devices):
             return [body.token for body in devices]
         await signatures.check(
             (f"registrations[{index}]." if len(devices) > 1 else "", body.identity_key, body)
@@ -82,7 +82,7 @@ class Registrations:
         )
         issued = [body.token or logins.make_token() for body in devices]
         now = self.context.now()
-        rows = [_registration(body, token, now) for body, token in zip(devices, issued, strict=True)]
+        rows = [_row_of(body, token, now) for body, token in zip(devices, issued, strict=True)]
         ordinary = [row for body in devices for row in prekey_rows(body.number, body.prekeys)]
         kyber = [row for body in devices for row in kyber_rows(body.number, body.kyber_prekeys)]
         pins = {body.number: await self.locks.hash(body.pin) for body in devices if body.pin}
@@ -94,7 +94,7 @@ class Registrations:
                     if not await directory.raise_login_epoch(connection, body.number, body.epoch):
                         raise StaleEpoch(f"+{body.number} was registered, or uploaded keys, under a higher epoch")
                 registered = await directory.list_registrations(connection, numbers, lock=True)
-                if _are_same(devices, issued, registered):
+                if _are_registered(devices, issued, registered):
                     # An earlier attempt has committed.
                     return
                 former = await directory.take_former_identities(connection, numbers)
@@ -113,15 +113,15 @@ class Registrations:
                 notices = [Notice(device.IDENTITY, owner, fetcher, body=changed[owner]) for owner, fetcher in pairs]
                 await reservations.store(connection, notices)
 
-            with self._logging_in_again(numbers):
+            with self._expelling_if_unknown(numbers):
                 await self.context.database.persist(work, retry_seconds=20)
-        await self._registered({body.number: body.identity_key for body in devices})
+        await self._announce_registered({body.number: body.identity_key for body in devices})
         return issued
 
-    async def _registered(self, keys: Mapping[str, bytes]) -> None:
+    async def _announce_registered(self, keys: Mapping[str, bytes]) -> None:
         """Announce registrations that have committed. keys: identity keys by number."""
         numbers = list(keys)
-        await self._changed(numbers, keys)
+        await self._void_former_tokens(numbers, keys)
         await self.notify_askers(keys)
         REGISTRATIONS.inc(len(numbers))
         log.info("devices.registered", extra={"count": len(numbers), "first": numbers[0] if numbers else ""})
@@ -146,10 +146,10 @@ class Registrations:
                 await self.chats.leave_in(connection, reservations, number)
                 return True
 
-            with self._logging_in_again([number]):
+            with self._expelling_if_unknown([number]):
                 is_removed = await self.context.database.persist(work, retry_seconds=20)
         if is_removed:
-            await self._changed([number], {})
+            await self._void_former_tokens([number], {})
             log.info("device.unregistered", extra={"number": number})
 
     async def was_unregistered(self, number: str, token: str) -> bool:
@@ -160,7 +160,7 @@ class Registrations:
         former = await self.context.database.query(lambda c: directory.find_former_token(c, number), retry_seconds=20)
         if former is None or not logins.matches(token, former):
             return False
-        await self._changed([number], {})
+        await self._void_former_tokens([number], {})
         return True
 
     async def notify_askers(self, keys: Mapping[str, bytes]) -> None:
@@ -186,7 +186,7 @@ class Registrations:
                 log.warning("askers.not_notified", extra={"count": len(due), "error": outages.brief(error)})
 
     @contextlib.contextmanager
-    def _logging_in_again(self, numbers: Sequence[str]) -> Iterator[None]:
+    def _expelling_if_unknown(self, numbers: Sequence[str]) -> Iterator[None]:
         """Make these devices log in again, with their tokens checked, if a change ends with an unknown outcome."""
         try:
             yield
@@ -199,7 +199,7 @@ class Registrations:
             self.context.directory.other_nodes.changed_perhaps()
             raise
 
-    async def _changed(self, numbers: Sequence[str], keys: Mapping[str, bytes]) -> None:
+    async def _void_former_tokens(self, numbers: Sequence[str], keys: Mapping[str, bytes]) -> None:
         """Void the previous tokens of these numbers on all nodes. keys: identity keys of those that were registered."""
         directory = self.context.directory
         directory.registrations_changed(numbers)
@@ -230,7 +230,7 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
         await locks.put(connection, number, pin_hash, now)
 
 
-def _are_same(
+def _are_registered(
     devices: Sequence[registration.DeviceRegistration], tokens: Sequence[str], found: Mapping[str, RegisteredDevice]
 ) -> bool:
     """Return whether the tokens and keys of all devices are those of the stored registrations."""
@@ -243,7 +243,7 @@ def _are_same(
     )
 
 
-def _registration(body: registration.DeviceRegistration, token: str, now: int) -> RegisteredDevice:
+def _row_of(body: registration.DeviceRegistration, token: str, now: int) -> RegisteredDevice:
     kyber = body.kyber_prekey
     return RegisteredDevice(
         number=body.number,
