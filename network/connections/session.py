@@ -59,12 +59,12 @@ def validate(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
         return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is not a group id")
     if not addresses.is_number(frame.to):
         return device.NO_SUCH_NUMBER, "`to` is not a number of 7 to 15 digits"
-    if frame.kind == device.PREKEY and not _is_own(frame, identity):
+    if frame.kind == device.PREKEY and not _has_own_identity(frame, identity):
         return device.INVALID, "the identity key in `body` is not the one that `from` is registered with"
     return "", ""
 
 
-def _is_own(frame: device.Send, identity: bytes) -> bool:
+def _has_own_identity(frame: device.Send, identity: bytes) -> bool:
     """Return whether this envelope may open a session in its sender's name. An unreadable one opens no session and
     passes.
     """
@@ -73,7 +73,7 @@ def _is_own(frame: device.Send, identity: bytes) -> bool:
 
 
 # Rate-limit tokens for a frame other than a login.
-OTHER = 0.1
+OTHER_FRAME_TOKENS = 0.1
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -92,19 +92,19 @@ class UnauthenticatedSession:
 
     def received(self, frame: device.FromDevice) -> None:
         """Handle one frame, at once or when its token is available; later frames wait for it."""
-        wait = self.slot.reserve(1.0 if isinstance(frame, device.Login) else OTHER)
+        wait = self.slot.reserve(1.0 if isinstance(frame, device.Login) else OTHER_FRAME_TOKENS)
         if wait > 0:
             self.transport.pause(PACED)
             asyncio.get_running_loop().call_later(wait, self._received_in_time, frame)
         else:
-            self._do(frame)
+            self._handle(frame)
 
     def _received_in_time(self, frame: device.FromDevice) -> None:
         if self.transport.is_open:
-            self._do(frame)
+            self._handle(frame)
         self.transport.resume(PACED)
 
-    def _do(self, frame: device.FromDevice) -> None:
+    def _handle(self, frame: device.FromDevice) -> None:
         if isinstance(frame, device.Login):
             if self.slot.busy:
                 self._next = frame
@@ -124,9 +124,9 @@ class UnauthenticatedSession:
 
     def _begin(self, frame: device.Login) -> None:
         self.slot.busy = True
-        self.log_in(frame, self._answered)
+        self.log_in(frame, self._login_ended)
 
-    def _answered(self) -> None:
+    def _login_ended(self) -> None:
         self.slot.busy = False
         frame, self._next = self._next, None
         if frame is not None:
@@ -141,7 +141,7 @@ MAX_DELAYED = 200_000
 # Rate of frames without effect: pings, refused frames and acknowledgements of unknown deliveries. 100 of the latter
 # cost as much as one ping.
 INEFFECTIVE = RateLimit(0.01, 1000.0)
-STRAYS = 100
+STRAYS_PER_TOKEN = 100
 
 
 class SessionOwner(Protocol):
@@ -221,7 +221,7 @@ class DeviceSession:
         elif isinstance(frame, device.Ack):
             strays = self.backend.router.acked(self, frame.n)
             if strays:
-                self.consume(strays / STRAYS)
+                self.consume(strays / STRAYS_PER_TOKEN)
         elif isinstance(frame, device.Ping):
             self.consume()
             self.transport.send(device.Pong())
@@ -265,9 +265,9 @@ class DeviceSession:
 
     def _begin_unauthenticated(self, slot: UnauthenticatedConnection) -> None:
         slot.close = self._evicted
-        self._unauthenticated = UnauthenticatedSession(self.transport, slot, self._only_login)
+        self._unauthenticated = UnauthenticatedSession(self.transport, slot, self._begin_login)
 
-    def _only_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
+    def _begin_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
         self._get_requests().begin_login(frame, answered)
 
     def log_in(self, frame: device.Login, part: device.Partition, verified: VerifiedDevice) -> None:
@@ -285,7 +285,7 @@ class DeviceSession:
         if part.partition == 0:
             self.backend.directory.refills.attached(frame.number, verified.left, self)
 
-    def _left(self) -> None:
+    def _last_device_detached(self) -> None:
         """Handle the detachment of the last device: take a slot for unauthenticated connections again, or close."""
         slot = self.backend.unauthenticated.admit(self.transport.host)
         if slot is None:
@@ -313,7 +313,7 @@ class DeviceSession:
         # A larger TTL is capped by the network anyway; this cap keeps it readable for every node.
         frame.ttl = min(frame.ttl, MAX_NUMBER)
         if not self.backend.delay.active:
-            self._take(frame)
+            self._route(frame)
         elif self.backend.delay.waiting >= MAX_DELAYED:
             self.refused(frame.n, device.OVERLOADED)
         else:
@@ -321,11 +321,11 @@ class DeviceSession:
 
     def _send_now(self, frame: device.Send) -> None:
         if frame.sender in self.devices:
-            self._take(frame)
+            self._route(frame)
         else:
             self.refused(frame.n, device.INVALID, "`from` is no longer logged in on this connection")
 
-    def _take(self, frame: device.Send) -> None:
+    def _route(self, frame: device.Send) -> None:
         if frame.kind == device.GROUP:
             self.backend.copies.send(self, frame)
         else:
@@ -377,9 +377,10 @@ class DeviceSession:
             self._accepted = []
             self._loop.call_soon(self._flush_accepted)
         self._accepted.append(n)
-        self._answered()
+        self._count_answered()
 
-    def _answered(self) -> None:
+    def _count_answered(self) -> None:
+        """Count a send as answered, and read again when few sends have no response."""
         self._unanswered -= 1
         if self._is_full and 2 * self._unanswered < self.backend.limits.sends:
             self._is_full = False
@@ -394,11 +395,11 @@ class DeviceSession:
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
         """Refuse a send."""
         self.transport.send(device.Refused(n=n, reason=reason, detail=detail, retry_after=retry_after))
-        self._answered()
+        self._count_answered()
 
     def superseded(self, n: int) -> None:
         """Count a send as finished without a response: a later send of the same envelope replaces it."""
-        self._answered()
+        self._count_answered()
 
     def detached(self, number: str, reason: str) -> None:
         """Remove a device from this connection. A reason, if there is one, is sent to the device."""
@@ -407,7 +408,7 @@ class DeviceSession:
         if reason:
             self.transport.send(device.Closing(reason=reason, number=number))
         if not self.devices and self._unauthenticated is None and self.transport.is_open:
-            self._left()
+            self._last_device_detached()
 
     def prekeys_low(self, number: str, left: PreKeyCounts) -> None:
         """Ask a device for more one-time pre-keys."""
