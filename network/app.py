@@ -47,7 +47,7 @@ def operator_routes(
     router: Router,
     database: Database,
     *,
-    status: Routing | None = None,
+    routing: Routing | None = None,
     blobs: StoreWatch | None = None,
     api_key: ApiKey = NO_KEY,
     is_local: bool = True,
@@ -55,7 +55,7 @@ def operator_routes(
 ) -> APIRouter:
     """Return the operator's endpoints: health for all clients, metrics for this machine or with the API key.
 
-    status: state of the cluster; `None` without one.
+    routing: state of the cluster; `None` without one.
     has_metrics: False when metrics have a separate listener.
     """
     routes = APIRouter()
@@ -67,28 +67,28 @@ def operator_routes(
     @routes.get("/health")
     async def health() -> JSONResponse:
         alive = await database.is_alive()
-        well = alive and (status is None or status.is_ready)
+        is_well = alive and (routing is None or routing.is_ready)
         state = {
-            "status": "ok" if well else "degraded",
+            "status": "ok" if is_well else "degraded",
             "database": "ok" if alive else "away",
             "connections": len(connections),
             "devices_online": router.online,
             "undecided": router.undecided,
         }
-        return JSONResponse(state | _described(status), 200 if alive else 503)
+        return JSONResponse(state | _described(routing), 200 if alive else 503)
 
     @routes.get("/health/ready")
     async def ready() -> JSONResponse:
         # `is_alive` queries the database at most once a second, however often this endpoint is called.
         alive = await database.is_alive()
         stored = blobs.state if blobs is not None else OK
-        ready = alive and stored == OK and (status is None or status.is_ready)
+        ready = alive and stored == OK and (routing is None or routing.is_ready)
         state = {"status": "ready" if ready else "not ready", "database": OK if alive else AWAY, "blobs": stored}
-        return JSONResponse(state | _described(status), 200 if ready else 503)
+        return JSONResponse(state | _described(routing), 200 if ready else 503)
 
     @routes.get("/health/load")
     async def load() -> JSONResponse:
-        return JSONResponse(status.describe_load() if status is not None else {})
+        return JSONResponse(routing.describe_load() if routing is not None else {})
 
     async def metrics(request: Request) -> Response:
         if not is_local:
@@ -103,5 +103,5 @@ def operator_routes(
     return routes
 
 
-def _described(status: Routing | None) -> dict[str, Any]:
-    return status.describe() if status is not None else {}
+def _described(routing: Routing | None) -> dict[str, Any]:
+    return routing.describe() if routing is not None else {}

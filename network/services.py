@@ -165,7 +165,7 @@ async def _wire(
             connections,
             context.router,
             database,
-            status=routing,
+            routing=routing,
             blobs=blobs,
             api_key=settings.api_key,
             is_local=is_local,
