@@ -135,7 +135,7 @@ class Exchange:
         if here:
             self._prepare_here(frame)
             return False
-        if self._forwards.is_repeat(origin, frame):
+        if self._forwards.redirect_repeat(origin, frame):
             return True
         forward = self._new_forward(origin, frame)
         if not self.membership.is_redis_up:
@@ -309,7 +309,7 @@ class Exchange:
                 self.router.send_here(origin, frame)
             elif not node or forward.tries >= TRIES:
                 self._store_with_older(forward)
-            elif not self._forwards.is_repeat(origin, frame):
+            elif not self._forwards.redirect_repeat(origin, frame):
                 self._forward_with_older(forward, node)
 
     # Frames from other nodes.

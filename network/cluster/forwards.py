@@ -78,8 +78,11 @@ class Forwards:
         is_full = len(self._waiting) >= self._limits.undecided
         return not is_full and self._bytes.has_room(self._quota, frame.sender, _size_of(frame))
 
-    def is_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
-        """Return whether this envelope is being forwarded already; if so, the latest origin receives the response."""
+    def redirect_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
+        """Direct the response to an envelope that is being forwarded already to its latest origin.
+
+        Returns whether the envelope is one.
+        """
         earlier = self._by_id.get((frame.sender, frame.id))
         if earlier is None:
             return False

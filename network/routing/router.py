@@ -115,7 +115,7 @@ class Router:
         self._admission.take(origin, frame)
 
     def _route(self, origin: EnvelopeOrigin, frame: device.Send, usage: MailboxUsage) -> None:
-        if self._closed or self._undecided.is_repeat(origin, frame):
+        if self._closed or self._undecided.redirect_repeat(origin, frame):
             return
         moment, size = self.clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
         if not self._undecided.has_room(frame.sender, size):
@@ -223,10 +223,10 @@ class Router:
             if queue.session is None:
                 continue
             if former.is_same_part(part):
-                is_over = queue.session is not session
+                is_replaced = queue.session is not session
             else:
-                is_over = former.layout != part.layout or former.partitions != part.partitions
-            if is_over:
+                is_replaced = former.layout != part.layout or former.partitions != part.partitions
+            if is_replaced:
                 self._detach(queue, device.REPLACED)
         self._queues.divide(number, part.partitions)
         queue = self._queues.get(number, part.partition)

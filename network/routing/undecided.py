@@ -70,9 +70,10 @@ class UndecidedEnvelopes:
         """Return whether one more envelope of `size` bytes may be added."""
         return len(self._waiting) < self._limits.undecided and self._bytes.has_room(self._quota, sender, size)
 
-    def is_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
-        """Return whether the envelope is a duplicate; if so, the latest origin receives the decision, at once if there
-        is one.
+    def redirect_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
+        """Direct the decision about a duplicate to its latest origin, at once if there is one.
+
+        Returns whether the envelope is a duplicate.
         """
         key = (frame.sender, frame.id)
         earlier = self._waiting.get(key)

@@ -114,7 +114,7 @@ def test_a_forwarded_envelope_is_not_changed_and_only_its_node_can_settle_it() -
     forwards, first, second = Forwards(Limits()), Superseded(), Superseded()
     envelope = an_envelope(70, "m")
     n = forwards.add(PendingForward(envelope, first, 1, node=OTHER, due=1.0, tries=1))
-    assert forwards.is_repeat(second, an_envelope(71, "m"))
+    assert forwards.redirect_repeat(second, an_envelope(71, "m"))
     assert first.numbers == [70]
     assert forwards.take(n, "another.3") is None
     taken = forwards.take(n, OTHER)
