@@ -100,7 +100,7 @@ class Fleet:
                     self.devices,
                     self.application,
                     renew_session=self._renewals.request,
-                    exchange_keys=self.groups.keys_wanted,
+                    exchange_keys=self.groups.queue_key_exchange,
                 )
             except Exception as error:
                 # Other errors of the system are those of the application's record, as on a full disk.

@@ -54,13 +54,13 @@ class FleetGroups:
     network: NetworkApi | None
 
     def __post_init__(self) -> None:
-        self._asked: UseLimit[tuple[str, str, str, str]] = UseLimit(
+        self._key_work_limit: UseLimit[tuple[str, str, str, str]] = UseLimit(
             self.context.clock, limit=1, period=sender_keys.KEY_REQUEST_SECONDS, remembered=10 * MAX_KEY_REQUESTS
         )
         self._key_requests: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
         self._wakeup = Wakeup()
-        self._preparing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
+        self._distributing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     # Called on behalf of the user.
 
@@ -68,14 +68,14 @@ class FleetGroups:
         """Create a group with this number as its admin."""
         device = self.devices[number]
         group = await self._api(device).create(subject)
-        await self._remember(device, group)
+        await self._record_membership(device, group)
         return group
 
     async def join(self, number: str, code: str) -> DescribedGroup:
         """Join a group by a code or by a link that ends with it."""
         device = self.devices[number]
         group = await self._api(device).join(code_of(code))
-        await self._remember(device, group)
+        await self._record_membership(device, group)
         return group
 
     async def leave(self, number: str, group: str) -> None:
@@ -105,17 +105,11 @@ class FleetGroups:
 
         Participants without our key are sent it first, which requires a connection to the network.
         """
-        device = self.devices[number]
-        for _ in range(ATTEMPTS):
-            sent = await self._post(device, group, plaintext)
-            if sent is not None:
-                return sent
-            await self._prepare(device, group)
-        raise NetworkUnavailable("the group changes faster than its key can be distributed")
+        return await self._send(self.devices[number], group, plaintext)
 
     # Called by the message store and the links.
 
-    def keys_wanted(self, keys_to_request: Sequence[KeyWanted], keys_to_send: Sequence[KeyWanted]) -> None:
+    def queue_key_exchange(self, keys_to_request: Sequence[KeyWanted], keys_to_send: Sequence[KeyWanted]) -> None:
         """Queue requests for missing keys, and answers to such requests.
 
         keys_to_request: peers whose key we lack
@@ -189,7 +183,20 @@ class FleetGroups:
 
     # Keys.
 
-    async def _post(self, device: Device, group: str, plaintext: bytes, message_id: str = "") -> str | None:
+    async def _send(self, device: Device, group: str, plaintext: bytes, message_id: str = "") -> str:
+        """Send a content, after our key to the participants who lack it. Returns the id of the message.
+
+        message_id: empty for a new id
+        """
+        for _ in range(ATTEMPTS):
+            sent = await self._try_send(device, group, plaintext, message_id)
+            if sent is not None:
+                return sent
+            await self._distribute_key(device, group)
+        raise NetworkUnavailable("the group changes faster than its key can be distributed")
+
+    async def _try_send(self, device: Device, group: str, plaintext: bytes, message_id: str) -> str | None:
+        """Add a message to the outbox, and return its id; `None` when a participant lacks our key."""
         number = device.number
 
         async def work(keys: SenderKeyStore, connection: Connection, outbox: OutboxBatch) -> str | None:
@@ -201,14 +208,14 @@ class FleetGroups:
         sent: str | None = await self.sender.do(work)
         return sent
 
-    async def _prepare(self, device: Device, group: str) -> None:
+    async def _distribute_key(self, device: Device, group: str) -> None:
         """Send our key to all participants who lack it, and wait until the network has accepted these messages."""
         number = device.number
-        lock = self._preparing.setdefault((number, group), asyncio.Lock())
+        lock = self._distributing.setdefault((number, group), asyncio.Lock())
         async with lock:
             fetched = await self._api(device).fetch(group)
             preparation: KeyDistribution = await self.sender.do(
-                lambda keys, connection, _: keys.prepare(connection, number, fetched)
+                lambda keys, connection, _: keys.prepare_distribution(connection, number, fetched)
             )
             if preparation.missing:
                 plaintext = content.encode_sender_key(group, preparation.distribution)
@@ -229,12 +236,8 @@ class FleetGroups:
         number, group = device.number, envelope.group_id
         plaintext = self.context.sealer.open_draft(envelope)
         await self.sender.do(lambda keys, connection, _: keys.mark_stale(connection, number, group, envelope.epoch))
-        for _ in range(ATTEMPTS):
-            if await self._post(device, group, plaintext, envelope.id) is not None:
-                self.sender.settle(envelope)
-                return
-            await self._prepare(device, group)
-        raise NetworkUnavailable("the group changes faster than its key can be distributed")
+        await self._send(device, group, plaintext, envelope.id)
+        self.sender.settle(envelope)
 
     async def _request_key(self, device: Device, peer: str, group: str) -> None:
         await self.sender.send_each(device, [peer], content.encode_sender_key_request(group))
@@ -255,11 +258,11 @@ class FleetGroups:
 
     def _queue_key_work(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)
-        if self.network is not None and len(self._key_requests) < MAX_KEY_REQUESTS and self._asked.take(key):
+        if self.network is not None and len(self._key_requests) < MAX_KEY_REQUESTS and self._key_work_limit.take(key):
             self._key_requests[key] = device
             self._wakeup.wake()
 
-    async def _remember(self, device: Device, group: DescribedGroup) -> None:
+    async def _record_membership(self, device: Device, group: DescribedGroup) -> None:
         await self.sender.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
 
     def _api(self, device: Device) -> GroupApi:

@@ -135,7 +135,7 @@ class SenderKeyStore:
             dataclasses.replace(
                 known,
                 subject=change.subject[:100],
-                epoch=_unsure(known, renewed=bool(gone)) if moved else known.epoch,
+                epoch=_unchecked_epoch(known, renewed=bool(gone)) if moved else known.epoch,
                 version=known.version + moved,
             ),
         )
@@ -145,7 +145,7 @@ class SenderKeyStore:
         for group in await groups.take_holdings(connection, number, peer):
             known = await self._group(connection, number, group)
             await groups.save_group(
-                connection, dataclasses.replace(known, epoch=_unsure(known), version=known.version + 1)
+                connection, dataclasses.replace(known, epoch=_unchecked_epoch(known), version=known.version + 1)
             )
 
     # Sending.
@@ -164,7 +164,7 @@ class SenderKeyStore:
         self._changed.add(key)
         return known.epoch, body
 
-    async def prepare(self, connection: Connection, number: str, group: DescribedGroup) -> KeyDistribution:
+    async def prepare_distribution(self, connection: Connection, number: str, group: DescribedGroup) -> KeyDistribution:
         """Return our key of a group for distribution.
 
         The key is replaced if there is none, if a former participant holds it, or if a peer may hold it that was
@@ -172,18 +172,18 @@ class SenderKeyStore:
         """
         known = await self._group(connection, number, group.id)
         holders = await groups.list_holders(connection, number, group.id)
-        there = {participant.number for participant in group.participants}
+        participants = {participant.number for participant in group.participants}
         key = (number, group.id, number)
         await self.load(connection, [key])
         record = self._loaded.get(key)
         version = known.version
-        if record is None or known.epoch == LEAVING or sender_keys.must_be_replaced(holders, there):
+        if record is None or known.epoch == LEAVING or sender_keys.must_be_replaced(holders, participants):
             record = sender_keys.replace(record)
             self._loaded[key] = record
             self._changed.add(key)
             await groups.delete_holders(connection, number, group.id)
             holders, version = set(), version + 1
-        missing = frozenset(sender_keys.members_without_key({*holders, number}, there))
+        missing = frozenset(sender_keys.members_without_key({*holders, number}, participants))
         epoch = LEAVING if missing else 0
         await groups.save_group(
             connection, dataclasses.replace(known, subject=group.subject[:100], epoch=epoch, version=version)
@@ -239,7 +239,7 @@ class SenderKeyStore:
         await groups.delete_key(connection, *key)
 
 
-def _unsure(known: GroupRow, *, renewed: bool = False) -> int:
+def _unchecked_epoch(known: GroupRow, *, renewed: bool = False) -> int:
     """Return the epoch to store for a group whose participants must be checked again.
 
     renewed: whether the key was replaced, so that no peer holds it

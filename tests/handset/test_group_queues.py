@@ -64,7 +64,7 @@ async def test_a_group_that_cannot_be_reached_does_not_hold_up_others(groups: Pl
     groups.away = (LUNCH, BOB)
     put(groups, (LUNCH, "one"), (DINNER, "two"), (LUNCH, "three"), (DINNER, "four"))
     device = keys.new_device(ADA)
-    groups.keys_wanted((), [(device, BOB, LUNCH), (device, CID, LUNCH)])
+    groups.queue_key_exchange((), [(device, BOB, LUNCH), (device, CID, LUNCH)])
     for _ in range(2):
         assert not await groups._run_once()
     assert groups.done == ["two", "four", CID]

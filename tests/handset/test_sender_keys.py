@@ -32,7 +32,7 @@ def chain_of(body: bytes) -> int:
 
 async def give_to_all(keys: SenderKeyStore, connection: Connection, group: DescribedGroup = GROUP) -> bytes:
     """Return the distribution message for all participants that lacked it, and mark it as given."""
-    preparation = await keys.prepare(connection, ADA, group)
+    preparation = await keys.prepare_distribution(connection, ADA, group)
     await keys.mark_distributed(connection, ADA, group.id, group.epoch, preparation)
     return preparation.distribution
 
@@ -52,13 +52,13 @@ async def test_encryption_waits_until_all_members_have_the_key(database: Databas
     keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        preparation = await keys.prepare(connection, ADA, GROUP)
+        preparation = await keys.prepare_distribution(connection, ADA, GROUP)
         assert preparation.missing == {BOB, CID}
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
         await keys.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         epoch, _ = await encrypted(keys, connection)
         assert epoch == GROUP.epoch
-        assert (await keys.prepare(connection, ADA, GROUP)).missing == frozenset()
+        assert (await keys.prepare_distribution(connection, ADA, GROUP)).missing == frozenset()
         await keys.save(connection)
 
 
@@ -73,7 +73,7 @@ async def test_the_old_key_encrypts_nothing_once_a_member_has_left(database: Dat
     async with database.transaction() as connection:
         await keys.apply_change(connection, ADA, GROUP.id, change(what, CID))
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        preparation = await keys.prepare(connection, ADA, left)
+        preparation = await keys.prepare_distribution(connection, ADA, left)
         assert preparation.missing == {BOB}
         await keys.mark_distributed(connection, ADA, GROUP.id, left.epoch, preparation)
         epoch, body = await encrypted(keys, connection)
@@ -97,7 +97,7 @@ async def test_the_distribution_id_is_a_uuid_4_and_keys_with_older_ids_are_repla
     again = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         assert await again.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        preparation = await again.prepare(connection, ADA, GROUP)
+        preparation = await again.prepare_distribution(connection, ADA, GROUP)
         assert preparation.missing == {BOB, CID}
         made = uuid.UUID(bytes=e2ee.DistributionMessage.parse(preparation.distribution).distribution_id)
         assert (made.version, made.variant) == (4, uuid.RFC_4122)
@@ -110,7 +110,7 @@ async def test_a_holder_missing_in_the_networks_group_description_forces_a_new_k
     async with database.transaction() as connection:
         before = e2ee.DistributionMessage.parse(await give_to_all(keys, connection))
         left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants[:2])
-        preparation = await keys.prepare(connection, ADA, left)
+        preparation = await keys.prepare_distribution(connection, ADA, left)
         after = e2ee.DistributionMessage.parse(preparation.distribution)
         assert preparation.missing == {BOB}
         assert (after.distribution_id, after.chain_id != before.chain_id) == (before.distribution_id, True)
@@ -119,7 +119,7 @@ async def test_a_holder_missing_in_the_networks_group_description_forces_a_new_k
 async def test_a_distribution_made_while_the_group_changed_does_not_count(database: Database) -> None:
     keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
-        preparation = await keys.prepare(connection, ADA, GROUP)
+        preparation = await keys.prepare_distribution(connection, ADA, GROUP)
         await keys.apply_change(connection, ADA, GROUP.id, change("left", CID))
         await keys.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
@@ -130,7 +130,7 @@ async def test_a_former_member_who_may_hold_an_uncounted_key_forces_a_new_one(da
     keys = SenderKeyStore(SEALER)
     async with database.transaction() as connection:
         # The key may have been sent to all participants, Cid included.
-        preparation = await keys.prepare(connection, ADA, GROUP)
+        preparation = await keys.prepare_distribution(connection, ADA, GROUP)
         await keys.save(connection)
     before = e2ee.DistributionMessage.parse(preparation.distribution)
     again = keys if what == "somebody joined" else SenderKeyStore(SEALER)
@@ -140,7 +140,7 @@ async def test_a_former_member_who_may_hold_an_uncounted_key_forces_a_new_one(da
             await again.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
         # Cid was removed since then, as only the network's description of the group shows.
         left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 5, participants=GROUP.participants[:2])
-        later = await again.prepare(connection, ADA, left)
+        later = await again.prepare_distribution(connection, ADA, left)
         assert later.missing == {BOB}
         assert e2ee.DistributionMessage.parse(later.distribution).chain_id != before.chain_id
         await again.mark_distributed(connection, ADA, GROUP.id, left.epoch, later)
@@ -156,7 +156,7 @@ async def test_a_new_member_is_given_the_key_at_its_current_iteration(database: 
         await encrypted(keys, connection)
         for _ in range(2):
             await keys.apply_change(connection, ADA, GROUP.id, change("joined", CID))
-        preparation = await keys.prepare(connection, ADA, whole)
+        preparation = await keys.prepare_distribution(connection, ADA, whole)
         assert preparation.missing == {CID}
         given = e2ee.DistributionMessage.parse(preparation.distribution)
         assert (given.chain_id, given.iteration) == (first.chain_id, 1)
@@ -168,7 +168,7 @@ async def test_a_member_with_a_new_identity_receives_the_key_again(database: Dat
         await give_to_all(keys, connection)
         await keys.new_identity(connection, ADA, BOB)
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
-        assert (await keys.prepare(connection, ADA, GROUP)).missing == {BOB}
+        assert (await keys.prepare_distribution(connection, ADA, GROUP)).missing == {BOB}
 
 
 async def test_a_message_is_read_once_with_the_distributed_key(database: Database) -> None:
