@@ -82,7 +82,7 @@ class DeviceRegistry:
         code: registration code; empty when a registration key is used
         pin: opens and sets the number's registration lock; empty for none
         """
-        await self._prepare([device], one_time, kyber_one_time)
+        await self._store_new_keys([device], one_time, kyber_one_time)
         made = self._unconfirmed[device.number]
         body = made.keys.registration(
             device.number,
@@ -97,13 +97,13 @@ class DeviceRegistry:
             with self._attempt([device]):
                 device.token = await self._api.register(body, registration_key=registration_key)
         except NetworkUnreached:
-            await self._discard([device])
+            await self._delete_unconfirmed([device])
             raise
         except NetworkRefusal:
-            await self._refused([device])
+            await self._end_refused_attempt([device])
             raise
         del self._unconfirmed[device.number]
-        await self._save([device])
+        await self._store_devices([device])
 
     async def register_many(
         self, devices: Sequence[Device], *, one_time: int, registration_key: str, stop: asyncio.Event
@@ -115,19 +115,19 @@ class DeviceRegistry:
         """
         for start in range(0, len(devices), MAX_BULK):
             chunk = devices[start : start + MAX_BULK]
-            await self._prepare(chunk, one_time, 0)
+            await self._store_new_keys(chunk, one_time, 0)
             try:
                 tokens = await self._register_chunk(chunk, registration_key, stop)
             except NetworkRefusal:
-                await self._refused(chunk)
+                await self._end_refused_attempt(chunk)
                 raise
             if tokens is None:
-                await self._discard(chunk)
+                await self._delete_unconfirmed(chunk)
                 return
             for device in chunk:
                 device.token, device.blocked = tokens[device.number], ""
                 del self._unconfirmed[device.number]
-            await self._save(chunk)
+            await self._store_devices(chunk)
             log.info("devices.registered", extra={"done": start + len(chunk), "of": len(devices)})
 
     async def _register_chunk(
@@ -156,7 +156,7 @@ class DeviceRegistry:
         wanted: device, number of one-time pre-keys and number of one-time Kyber pre-keys
         """
         requests = list(wanted)
-        used = await self._used([device for device, _, _ in requests])
+        used = await self._list_key_ids([device for device, _, _ in requests])
         made = [
             (
                 device,
@@ -164,7 +164,7 @@ class DeviceRegistry:
             )
             for device, count, kyber in requests
         ]
-        await self._commit([device for device, _ in made], [key_set for _, key_set in made])
+        await self._store_keys([device for device, _ in made], [key_set for _, key_set in made])
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
             part = made[start : start + UPLOADS_IN_FLIGHT]
             await asyncio.gather(*(self._api.upload_keys(device, key_set.upload()) for device, key_set in part))
@@ -182,9 +182,9 @@ class DeviceRegistry:
         with other keys, and the first ones are kept in case the network has received them.
         Returns the devices that the network refused. Raises `NetworkUnavailable`.
         """
-        used = await self._used(devices)
+        used = await self._list_key_ids(devices)
         made = [(device, keys.make(device, one_time=0, lasting=True, used=used[device.number])) for device in devices]
-        await self._commit([device for device, _ in made], [key_set for _, key_set in made], in_use=False)
+        await self._store_keys([device for device, _ in made], [key_set for _, key_set in made], in_use=False)
         refused: list[Device] = []
         for start in range(0, len(made), UPLOADS_IN_FLIGHT):
             part = made[start : start + UPLOADS_IN_FLIGHT]
@@ -202,19 +202,19 @@ class DeviceRegistry:
                     await self._api.unblock(device, device.blocked)
                 await self._api.block(device, other)
                 device.blocked = other
-            await self._save(chunk)
+            await self._store_devices(chunk)
 
-    async def _prepare(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> None:
+    async def _store_new_keys(self, devices: Sequence[Device], one_time: int, kyber_one_time: int) -> None:
         """Store keys for those of the devices that have no unconfirmed ones."""
         new = [device for device in devices if device.number not in self._unconfirmed]
-        used = await self._used(new)
+        used = await self._list_key_ids(new)
         made: list[KeySet] = []
         for count, device in enumerate(new, 1):
             kept = used[device.number]
             made.append(keys.make(device, one_time=one_time, kyber_one_time=kyber_one_time, lasting=True, used=kept))
             if count % DEVICES_PER_ITERATION == 0:
                 await asyncio.sleep(0)
-        await self._commit(new, made)
+        await self._store_keys(new, made)
         for device, key_set in zip(new, made, strict=True):
             self._unconfirmed[device.number] = UnconfirmedKeys(key_set, generate_token())
 
@@ -248,12 +248,17 @@ class DeviceRegistry:
             await BASE_KEYS.delete_others(connection, device.number, prekeys.signed_ids(device.number))
         return True
 
-    async def _used(self, devices: Sequence[Device]) -> dict[str, set[int]]:
+    async def _list_key_ids(self, devices: Sequence[Device]) -> dict[str, set[int]]:
         """Return the ids of all stored keys by number."""
         async with self._context.database.reading() as connection:
             return await prekeys.list_key_ids(connection, [device.number for device in devices])
 
-    async def _commit(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
+    async def _store_keys(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
+        """Store devices with new keys.
+
+        made: keys of each device, in order
+        in_use: whether the keys are in use at once, and not only after the network confirms them
+        """
         now = self._context.now()
         rows = [self._context.sealer.device_row(device, self._context.name) for device in changed]
         added: list[prekeys.HandsetPreKeyRow] = []
@@ -265,13 +270,13 @@ class DeviceRegistry:
             await devices.save(connection, rows)
             await prekeys.add(connection, added)
 
-    async def _refused(self, devices: Sequence[Device]) -> None:
+    async def _end_refused_attempt(self, devices: Sequence[Device]) -> None:
         """End an attempt that the network has refused. It may have registered devices in an earlier attempt."""
-        await self._discard(devices)
+        await self._delete_unconfirmed(devices)
         for device in devices:
             self._unconfirmed.pop(device.number, None)
 
-    async def _discard(self, devices: Sequence[Device]) -> None:
+    async def _delete_unconfirmed(self, devices: Sequence[Device]) -> None:
         """Delete unconfirmed keys that the network does not have, and the devices that have no others."""
         new = [device for device in devices if not self._unconfirmed[device.number].may_be_registered]
         deleted: list[tuple[str, int]] = []
@@ -284,7 +289,7 @@ class DeviceRegistry:
             for device in new:
                 await prekeys.delete_unregistered(connection, device.number)
 
-    async def _save(self, changed: Sequence[Device]) -> None:
+    async def _store_devices(self, changed: Sequence[Device]) -> None:
         rows = [self._context.sealer.device_row(device, self._context.name) for device in changed]
         async with self._context.database.transaction() as connection:
             await devices.save(connection, rows)
