@@ -53,8 +53,8 @@ async def save(
     The file is saved completely or not at all. Raises `FileLost`, `NetworkUnavailable`, `Unauthorized` and
     `CannotKeep`.
     """
-    with _on_our_disk(folder), contextlib.ExitStack() as held:
-        file, unfinished = await asyncio.to_thread(_begin, folder)
+    with _disk_errors(folder), contextlib.ExitStack() as held:
+        file, unfinished = await asyncio.to_thread(_create_unfinished, folder)
         held.callback(os.unlink, unfinished)
         with file:
             async with contextlib.aclosing(fetch(api, device, pointer, folder=folder, progress=progress)) as chunks:
@@ -62,7 +62,7 @@ async def save(
                     await asyncio.to_thread(file.write, chunk)
             file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
-        return _name(unfinished, folder, pointer.name)
+        return _link_to_free_name(unfinished, folder, pointer.name)
 
 
 async def fetch(
@@ -110,9 +110,9 @@ async def upload(
     kind: `image`, `video`, `audio`, `voice`, `document` or `sticker`; empty for the detected kind, or a document
         when the file is too large for that
     """
-    with await asyncio.to_thread(_open, path) as file:
+    with await asyncio.to_thread(_open_to_send, path) as file:
         size = os.fstat(file.fileno()).st_size
-        mime_type, kind = _choose(_head(file), size, path.name, kind)
+        mime_type, kind = _choose_type(_read_head(file), size, path.name, kind)
         if caption and kind not in composing.CAPTIONED:
             raise errors.BadFile(f"a file sent as {kind} cannot have a caption")
         file.seek(0)
@@ -142,7 +142,7 @@ def detect(head: bytes, name: str) -> tuple[str, str]:
     return ("image/webp" if head[8:12] == b"WEBP" else kinds.UNKNOWN), kinds.DOCUMENT
 
 
-def _choose(head: bytes, size: int, name: str, kind: str) -> tuple[str, str]:
+def _choose_type(head: bytes, size: int, name: str, kind: str) -> tuple[str, str]:
     """Return the MIME type and the kind to send a file as. Raises `BadFile`."""
     if not size:
         raise errors.BadFile(f"{name} is empty")
@@ -158,7 +158,7 @@ def _choose(head: bytes, size: int, name: str, kind: str) -> tuple[str, str]:
     return mime_type, kind
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open_to_send(path: Path) -> IO[bytes]:
     """Open a file to be sent. Raises `BadFile`."""
     try:
         # Opening a pipe or a device may block forever.
@@ -169,21 +169,22 @@ def _open(path: Path) -> IO[bytes]:
         raise errors.BadFile(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _head(file: IO[bytes]) -> bytes:
+def _read_head(file: IO[bytes]) -> bytes:
     try:
         return file.read(kinds.HEAD)
     except OSError as error:
         raise errors.BadFile(f"the file cannot be read: {error.strerror}") from error
 
 
-def _begin(folder: Path) -> tuple[IO[bytes], Path]:
+def _create_unfinished(folder: Path) -> tuple[IO[bytes], Path]:
+    """Create a hidden file for an unfinished download. Returns it with its path."""
     private_files.make_directory(folder)
     descriptor, unfinished = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
     return os.fdopen(descriptor, "wb"), Path(unfinished)
 
 
-def _name(unfinished: Path, folder: Path, name: str) -> Path:
-    """Rename a finished file to the first free name."""
+def _link_to_free_name(unfinished: Path, folder: Path, name: str) -> Path:
+    """Link a finished file to the first free name, and return its path."""
     stem, extension = os.path.splitext(name)
     for number in itertools.count(1):
         path = folder / (name if number == 1 else f"{stem} ({number}){extension}")
@@ -194,7 +195,8 @@ def _name(unfinished: Path, folder: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def _on_our_disk(folder: Path) -> Iterator[None]:
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the disk as `CannotKeep`."""
     try:
         yield
     except OSError as error:
