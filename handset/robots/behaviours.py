@@ -19,24 +19,25 @@ from tidings.wire.device import DELIVERED, READ
 OTHER_KIND = "11"  # digits of the robot whose number is announced as the new one
 
 
-def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str) -> Content | None:
+def reply_to(message: ReceivedMessage) -> Content | None:
     """Return the reply to a message; `None` when it requests nothing.
 
     A text requests a type by its first word (`location`, `order` …). The reply to a list, buttons, a template or
     products is the first choice that sends something. A file is returned unchanged by the same pointer, and Opus
     audio as a voice message.
     """
-    if kind == "text":
-        words = text.split(None, 1)
-        make = _ASKED.get(words[0].lower()) if words else None
-        return make(number, peer, message_id) if make is not None else None
-    if kind in media_objects.KINDS:
-        return _returned(kind, raw)
-    answers = [choice.answer for choice in reading.read(kind, raw).choices if choice.answer is not None]
-    return composing.answering(dict(answers[0]), message_id, peer) if answers else None
+    if message.type == "text":
+        words = message.text.split(None, 1)
+        make = _REPLIES_BY_WORD.get(words[0].lower()) if words else None
+        return make(message.number, message.peer, message.id) if make is not None else None
+    if message.type in media_objects.KINDS:
+        return _returned_file(message.type, message.raw)
+    choices = reading.read(message.type, message.raw).choices
+    answers = [choice.answer for choice in choices if choice.answer is not None]
+    return composing.answering(dict(answers[0]), message.id, message.peer) if answers else None
 
 
-def _returned(kind: str, raw: str) -> Content | None:
+def _returned_file(kind: str, raw: str) -> Content | None:
     found = pointers.find(kind, raw)
     if not found:
         return None
@@ -91,7 +92,7 @@ def _product(number: str, peer: str, message_id: str) -> Content:
     return composing.about_product(composing.text("Is it there in red?"), message_id, peer, "c1", "p1")
 
 
-_ASKED: Mapping[str, Callable[[str, str, str], Content]] = {
+_REPLIES_BY_WORD: Mapping[str, Callable[[str, str, str], Content]] = {
     "location": _location,
     "contacts": _contacts,
     "order": _order,
@@ -172,7 +173,7 @@ def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Acti
         case Behaviour.ECHOES:
             return (*_READ, _echo(message))
         case Behaviour.ANSWERS:
-            content = find(message.number, message.peer, message.id, message.type, message.text, message.raw)
+            content = reply_to(message)
             return _READ if content is None else (*_READ, SendContent(content))
         case Behaviour.SLOW:
             delay = slow_delay(message.id)

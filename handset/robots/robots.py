@@ -26,7 +26,7 @@ RETRY_SECONDS = 1.0
 _LINK = re.compile(r"https?://[^\s/]+/(?:[^\s/]+/)*([A-Za-z0-9_-]{22})(?=\s|$)")
 
 
-def find(text: str) -> str | None:
+def find_invite_code(text: str) -> str | None:
     """Return the code of the first link to a group; `None` without one."""
     found = _LINK.search(text)
     return found[1] if found else None
@@ -43,7 +43,7 @@ class Invitations:
 
     def offer(self, message: ReceivedMessage) -> None:
         """Queue the invitation in a message, if it has one. Invitations in group messages are ignored."""
-        code = find(message.text) if message.text and not message.group else None
+        code = find_invite_code(message.text) if message.text and not message.group else None
         if code is not None and not self._waiting.full():
             self._waiting.put_nowait((message.number, code))
 

@@ -29,11 +29,15 @@ FILE = {
 }
 
 
+def received(kind: str, text: str, raw: str) -> ReceivedMessage:
+    return ReceivedMessage(NUMBER, PEER, "gBEG1", 1, 1, 1_700_000_000_000, kind, text, raw)
+
+
 def requested(kind: str, inside: Any) -> Content | None:
     """Return the robot's reply to a content."""
     text = inside["body"] if kind == "text" else ""
     raw = "" if kind == "text" else json.dumps({"type": kind, kind: inside})
-    done = actions(Behaviour.ANSWERS, ReceivedMessage(NUMBER, PEER, "gBEG1", 1, 1, 1_700_000_000_000, kind, text, raw))
+    done = actions(Behaviour.ANSWERS, received(kind, text, raw))
     found = [dict(action.content) for action in done if isinstance(action, SendContent)]
     return found[0] if found else None
 
@@ -117,5 +121,5 @@ def test_opus_audio_is_returned_as_a_voice_message() -> None:
 
 @given(st.sampled_from(["text", "interactive", "image", "template", "x"]), st.text())
 def test_a_message_without_a_request_gets_no_reply(kind: str, raw: str) -> None:
-    assert behaviours.find(NUMBER, PEER, "m", kind, "", raw) is None
+    assert behaviours.reply_to(received(kind, "", raw)) is None
     assert requested("text", {"body": "hello location"}) is None

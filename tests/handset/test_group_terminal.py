@@ -12,7 +12,7 @@ import pytest
 
 from handset.groups import code_of
 from handset.robots.behaviours import Behaviour, number_of
-from handset.robots.robots import find
+from handset.robots.robots import find_invite_code
 from handset.settings import RobotsSettings
 from handset.terminal import group_commands
 from tests.handset.conftest import LiveNetwork, robots_running
@@ -126,11 +126,11 @@ async def test_robots_killed_in_an_active_group_show_each_message_once(
 
 def test_an_invitation_is_a_link_ending_in_a_code() -> None:
     code = "Abcdefghij-_1234567890"
-    assert find(f"Join us: https://join.example/{code}") == code
-    assert find(f"http://a.example/b/c/{code} now") == code
-    assert find(f"https://join.example/{code}x") is None
-    assert find(f"https://join.example/?q={code}") is None
-    assert find(code) is None
+    assert find_invite_code(f"Join us: https://join.example/{code}") == code
+    assert find_invite_code(f"http://a.example/b/c/{code} now") == code
+    assert find_invite_code(f"https://join.example/{code}x") is None
+    assert find_invite_code(f"https://join.example/?q={code}") is None
+    assert find_invite_code(code) is None
     assert code_of(f" https://join.example/{code}/ ") == code_of(code) == code
 
 
