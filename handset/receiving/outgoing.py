@@ -64,7 +64,7 @@ class MessageEncryptor:
         """Resend messages that the peer could not decrypt."""
         peer = request.sender
         record = self._batch.sessions.get((device.number, peer))
-        ready, some_wait = await self._sent_messages.asked_for(
+        ready, some_wait = await self._sent_messages.take_requested(
             connection, device.number, peer, request.refs, asked_by=request.id, record=record
         )
         if record is not None:

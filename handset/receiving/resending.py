@@ -77,7 +77,7 @@ class SentMessages:
             self.context.name, envelope.position, number, peer, envelope.id, sealed, sessions.tag_of(record), now
         )
 
-    async def asked_for(
+    async def take_requested(
         self,
         connection: Connection,
         number: str,
@@ -98,7 +98,7 @@ class SentMessages:
         """
         tag = sessions.tag_of(record)
         changed: list[SentRow] = []
-        ready: list[Resend] = []
+        served: list[SentRow] = []
         waits = False
         for row in await sent.list_sent(connection, number, ids[: sessions.MAX_REFS]):
             if row.peer != peer or row.asked_by == asked_by or row.attempts >= sessions.MAX_ATTEMPTS:
@@ -108,10 +108,10 @@ class SentMessages:
                 self._waiting.setdefault((number, peer), []).append(row.id)
                 changed.append(dataclasses.replace(row, asked_by=asked_by, waits=True))
             else:
-                row = dataclasses.replace(row, asked_by=asked_by)
-                changed.append(self._again(row, tag, ready))
+                served.append(row)
+                changed.append(_attempted(dataclasses.replace(row, asked_by=asked_by), tag))
         await sent.save(connection, changed)
-        return ready, waits
+        return self._open(served), waits
 
     async def take_waiting(
         self, connection: Connection, number: str, peer: str, record: e2ee.SessionRecord
@@ -121,9 +121,9 @@ class SentMessages:
         if ids is None:
             return ()
         rows = [row for row in await sent.list_sent(connection, number, ids) if row.waits]
-        ready: list[Resend] = []
-        await sent.save(connection, [self._again(row, sessions.tag_of(record), ready) for row in rows])
-        return ready
+        tag = sessions.tag_of(record)
+        await sent.save(connection, [_attempted(row, tag) for row in rows])
+        return self._open(rows)
 
     async def prune(self, connection: Connection, position: int) -> None:
         """Delete the messages above the limit, once per `PRUNE_EVERY` positions.
@@ -134,11 +134,19 @@ class SentMessages:
             self.position = position
             await sent.delete_below(connection, self.context.name, position - self.context.limits.sent)
 
-    def _again(self, row: SentRow, tag: bytes, ready: list[Resend]) -> SentRow:
-        try:
-            plaintext = self.context.sealer.open_sent(row)
-        except e2ee.CorruptState as error:
-            log.error("sent.unreadable", extra={"number": row.number, "id": row.id, "error": repr(error)})
-        else:
-            ready.append(Resend(row.id, row.attempts + 1, plaintext))
-        return dataclasses.replace(row, attempts=row.attempts + 1, session=tag, waits=False)
+    def _open(self, rows: Iterable[SentRow]) -> list[Resend]:
+        """Return the messages of these rows for their next attempts. One that cannot be opened is given up."""
+        resends: list[Resend] = []
+        for row in rows:
+            try:
+                plaintext = self.context.sealer.open_sent(row)
+            except e2ee.CorruptState as error:
+                log.error("sent.unreadable", extra={"number": row.number, "id": row.id, "error": repr(error)})
+            else:
+                resends.append(Resend(row.id, row.attempts + 1, plaintext))
+        return resends
+
+
+def _attempted(row: SentRow, tag: bytes) -> SentRow:
+    """Return the row after one more attempt, on the session with this tag."""
+    return dataclasses.replace(row, attempts=row.attempts + 1, session=tag, waits=False)
