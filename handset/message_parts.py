@@ -142,8 +142,8 @@ def read(kind: str, raw: str) -> list[MessagePart]:
         content = msgspec.json.decode(raw).get(kind)
     except (*UNREADABLE, AttributeError):
         content = None
-    show = _SHOW.get(kind)
-    return list(itertools.islice(show(content), MAX_PARTS)) if show is not None else []
+    read_parts = _READERS.get(kind)
+    return list(itertools.islice(read_parts(content), MAX_PARTS)) if read_parts is not None else []
 
 
 def walk(parts: Sequence[MessagePart]) -> Iterator[MessagePart]:
@@ -170,72 +170,72 @@ def _text_parts(text: str, place: str = BODY) -> Parts:
 
 
 def _text(content: Any) -> Parts:
-    yield from _text_parts(words(content, "body"))
+    yield from _text_parts(text_at(content, "body"))
 
 
 def _location(content: Any) -> Parts:
-    place = ", ".join(word for word in (words(content, "name"), words(content, "address")) if word)
-    yield LocationPart(at(content, "latitude"), at(content, "longitude"), place)
+    place = ", ".join(word for word in (text_at(content, "name"), text_at(content, "address")) if word)
+    yield LocationPart(value_at(content, "latitude"), value_at(content, "longitude"), place)
 
 
 def _contacts(content: Any) -> Parts:
     for card in _list(content):
-        found = [words(phone, "phone") or words(phone, "wa_id") for phone in _list(at(card, "phones"))]
-        found += [words(email, "email") for email in _list(at(card, "emails"))]
-        found.append(words(card, "org", "company"))
-        yield ContactPart(words(card, "name", "formatted_name") or "somebody", [word for word in found if word])
+        found = [text_at(phone, "phone") or text_at(phone, "wa_id") for phone in _list(value_at(card, "phones"))]
+        found += [text_at(email, "email") for email in _list(value_at(card, "emails"))]
+        found.append(text_at(card, "org", "company"))
+        yield ContactPart(text_at(card, "name", "formatted_name") or "somebody", [word for word in found if word])
 
 
 def _media(kind: str, content: Any) -> Parts:
     """Yield the name, type and size of a file, even if no pointer to it exists."""
-    mime_type, size = words(content, "mime_type"), at(content, "size")
-    name = pointers.name_of(kind, words(content, "filename"), mime_type, words(content, "sha256"))
-    label = ", ".join(word for word in (name, mime_type) if word) or words(content, "link") or words(content, "id")
-    shown = "voice" if kind == "audio" and at(content, "voice") is True else kind
+    mime_type, size = text_at(content, "mime_type"), value_at(content, "size")
+    name = pointers.name_of(kind, text_at(content, "filename"), mime_type, text_at(content, "sha256"))
+    label = ", ".join(word for word in (name, mime_type) if word) or text_at(content, "link") or text_at(content, "id")
+    shown = "voice" if kind == "audio" and value_at(content, "voice") is True else kind
     is_size = isinstance(size, int) and 0 <= size < 2**63
     yield FilePart(shown, label, size if is_size else None, pointers.pointer_of(kind, content))
-    yield from _text_parts(words(content, "caption"), CAPTION)
+    yield from _text_parts(text_at(content, "caption"), CAPTION)
 
 
 def _interactive(content: Any) -> Parts:
-    kind = words(content, "type")
-    yield from _header(at(content, "header"))
-    yield from _text_parts(words(content, "body", "text"))
+    kind = text_at(content, "type")
+    yield from _header(value_at(content, "header"))
+    yield from _text_parts(text_at(content, "body", "text"))
     make = _ACTIONS.get(kind)
     if make is not None:
-        yield from make(content, at(content, "action"))
+        yield from make(content, value_at(content, "action"))
     else:
         yield MarkPart(kind or "interactive")
-    yield from _text_parts(words(content, "footer", "text"), FOOTER)
+    yield from _text_parts(text_at(content, "footer", "text"), FOOTER)
 
 
 def _rows(content: Any, action: Any) -> Parts:
-    yield TextPart(words(action, "button"), LABEL)
-    for section in _list(at(action, "sections")):
-        yield from _text_parts(words(section, "title"), SECTION)
-        for row in _list(at(section, "rows")):
-            id_, title, description = (words(row, name) for name in ("id", "title", "description"))
+    yield TextPart(text_at(action, "button"), LABEL)
+    for section in _list(value_at(action, "sections")):
+        yield from _text_parts(text_at(section, "title"), SECTION)
+        for row in _list(value_at(section, "rows")):
+            id_, title, description = (text_at(row, name) for name in ("id", "title", "description"))
             yield ChoicePart(title, ROW, composing.list_reply(id_, title, description), description)
 
 
 def _buttons(content: Any, action: Any) -> Parts:
-    for button in _list(at(action, "buttons")):
-        title = words(button, "reply", "title")
-        yield ChoicePart(title, BUTTON, composing.button_reply(words(button, "reply", "id"), title))
+    for button in _list(value_at(action, "buttons")):
+        title = text_at(button, "reply", "title")
+        yield ChoicePart(title, BUTTON, composing.button_reply(text_at(button, "reply", "id"), title))
 
 
 def _products(content: Any, action: Any) -> Parts:
-    catalog = words(action, "catalog_id")
-    if words(content, "type") == "product":
+    catalog = text_at(action, "catalog_id")
+    if text_at(content, "type") == "product":
         yield _product(catalog, action)
-    for section in _list(at(action, "sections")):
-        yield from (_product(catalog, item) for item in _list(at(section, "product_items")))
+    for section in _list(value_at(action, "sections")):
+        yield from (_product(catalog, item) for item in _list(value_at(section, "product_items")))
 
 
 def _flow(content: Any, action: Any) -> Parts:
-    parameters = at(action, "parameters")
-    data = at(parameters, "flow_action_payload", "data")
-    yield _form(words(parameters, "flow_cta"), words(parameters, "flow_token"), data)
+    parameters = value_at(action, "parameters")
+    data = value_at(parameters, "flow_action_payload", "data")
+    yield _form(text_at(parameters, "flow_cta"), text_at(parameters, "flow_token"), data)
 
 
 def _cta_url(content: Any, action: Any) -> Parts:
@@ -243,21 +243,21 @@ def _cta_url(content: Any, action: Any) -> Parts:
 
 
 def _carousel(content: Any, action: Any) -> Parts:
-    for n, card in enumerate(_list(at(action, "cards"))[:MAX_PARTS]):
+    for n, card in enumerate(_list(value_at(action, "cards"))[:MAX_PARTS]):
         yield CardPart(n + 1, list(_interactive_card(card)))
 
 
 def _interactive_card(card: Any) -> Parts:
-    yield from _header(at(card, "header"))
-    yield from _text_parts(words(card, "body", "text"))
-    if words(card, "type") == "cta_url":
-        yield _link(at(card, "action"))
+    yield from _header(value_at(card, "header"))
+    yield from _text_parts(text_at(card, "body", "text"))
+    if text_at(card, "type") == "cta_url":
+        yield _link(value_at(card, "action"))
     else:
-        yield _product(words(card, "action", "catalog_id"), at(card, "action"))
+        yield _product(text_at(card, "action", "catalog_id"), value_at(card, "action"))
 
 
 def _picked(content: Any, action: Any) -> Parts:
-    yield MarkPart("picked", words(content, words(content, "type"), "title"))
+    yield MarkPart("picked", text_at(content, text_at(content, "type"), "title"))
 
 
 def _request_parts(wanted: str, content: Any, action: Any) -> Parts:
@@ -281,14 +281,16 @@ _ACTIONS: Mapping[str, Callable[[Any, Any], Parts]] = {
 
 def _product(catalog: str, item: Any) -> ChoicePart:
     """Return a choice that orders one piece of a product."""
-    product = words(item, "product_retailer_id")
+    product = text_at(item, "product_retailer_id")
     return ChoicePart(f"order {product}", PRODUCT, composing.order(catalog, {product: 1}))
 
 
 def _link(action: Any) -> ChoicePart:
     """Return a choice that opens a URL."""
-    url = words(action, "parameters", "url")
-    return ChoicePart(words(action, "parameters", "display_text"), LINK, more=url, effect=f"a browser would open {url}")
+    url = text_at(action, "parameters", "url")
+    return ChoicePart(
+        text_at(action, "parameters", "display_text"), LINK, more=url, effect=f"a browser would open {url}"
+    )
 
 
 def _form(label: str, token: str, data: Any) -> ChoicePart:
@@ -299,17 +301,17 @@ def _form(label: str, token: str, data: Any) -> ChoicePart:
 
 
 def _template(content: Any) -> Parts:
-    filled = at(content, "filled")
-    yield from _filled(filled, _list(at(content, "components")))
-    cards = [card for part in _list(at(content, "components")) for card in _list(at(part, "cards"))]
-    for n, card in enumerate(_list(at(filled, "cards"))[:MAX_PARTS]):
-        yield CardPart(n + 1, list(_filled(card, _list(at(_card_of(cards, n), "components")))))
+    filled = value_at(content, "filled")
+    yield from _filled(filled, _list(value_at(content, "components")))
+    cards = [card for part in _list(value_at(content, "components")) for card in _list(value_at(part, "cards"))]
+    for n, card in enumerate(_list(value_at(filled, "cards"))[:MAX_PARTS]):
+        yield CardPart(n + 1, list(_filled(card, _list(value_at(_card_of(cards, n), "components")))))
 
 
 def _card_of(cards: Sequence[Any], number: int) -> Any:
     """Return the card with this number as it was sent, which contains its file; `None` without one."""
     for place, card in enumerate(cards):
-        named = at(card, "card_index")
+        named = value_at(card, "card_index")
         if (place if named is None else named) == number:
             return card
     return None
@@ -320,39 +322,39 @@ def _filled(filled: Any, sent: Sequence[Any]) -> Parts:
 
     sent: components of the message, which contain the files
     """
-    header = at(filled, "header")
-    kind = words(header, "type")
+    header = value_at(filled, "header")
+    kind = text_at(header, "type")
     if kind in MEDIA:
         yield from _media(kind, _file_of_header(sent, kind))
     elif kind == "location":
-        yield from _location(at(header, kind))
+        yield from _location(value_at(header, kind))
     else:
-        yield from _text_parts(words(header, "text"), HEADER)
-    offer = at(filled, "limited_time_offer")
+        yield from _text_parts(text_at(header, "text"), HEADER)
+    offer = value_at(filled, "limited_time_offer")
     if offer is not None:
-        yield OfferPart(words(offer, "text"), _time(at(offer, "expiration_time_ms")))
-    yield from _text_parts(words(filled, "body"))
-    yield from _text_parts(words(filled, "footer"), FOOTER)
-    for button in _list(at(filled, "buttons")):
+        yield OfferPart(text_at(offer, "text"), _time(value_at(offer, "expiration_time_ms")))
+    yield from _text_parts(text_at(filled, "body"))
+    yield from _text_parts(text_at(filled, "footer"), FOOTER)
+    for button in _list(value_at(filled, "buttons")):
         yield _button_of_template(button)
 
 
 def _button_of_template(button: Any) -> ChoicePart:
-    kind, text, code = (words(button, name) for name in ("type", "text", "code"))
+    kind, text, code = (text_at(button, name) for name in ("type", "text", "code"))
     if kind == "quick_reply":
-        return ChoicePart(text, REPLY, composing.button(text, words(button, "payload") or None))
+        return ChoicePart(text, REPLY, composing.button(text, text_at(button, "payload") or None))
     if kind == "flow":
-        return _form(text, words(button, "flow_token"), at(button, "flow_action_data"))
+        return _form(text, text_at(button, "flow_token"), value_at(button, "flow_action_data"))
     if kind in ("copy_code", "otp"):
-        app = next((words(app, "package_name") for app in _list(at(button, "apps"))), "")
+        app = next((text_at(app, "package_name") for app in _list(value_at(button, "apps"))), "")
         if kind == "otp" and app:
-            return ChoicePart(words(button, "autofill_text"), CODE, more=code, effect=f"{code} goes to {app}")
+            return ChoicePart(text_at(button, "autofill_text"), CODE, more=code, effect=f"{code} goes to {app}")
         return ChoicePart(text, CODE, more=code, effect=f"{code} is copied")
     if kind == "url":
-        url = words(button, "url")
+        url = text_at(button, "url")
         return ChoicePart(text, LINK, more=url, effect=f"a browser would open {url}")
     if kind == "phone_number":
-        number = words(button, "phone_number")
+        number = text_at(button, "phone_number")
         return ChoicePart(text, CALL, more=number, effect=f"a phone would call {number}")
     return ChoicePart(text, CATALOGUE, effect="the catalogue would open")
 
@@ -366,39 +368,39 @@ def _time(milliseconds: Any) -> str:
 
 def _file_of_header(components: Sequence[Any], kind: str) -> Any:
     for component in components:
-        if words(component, "type") == "header":
-            for parameter in _list(at(component, "parameters")):
-                return at(parameter, kind)
+        if text_at(component, "type") == "header":
+            for parameter in _list(value_at(component, "parameters")):
+                return value_at(parameter, kind)
     return None
 
 
 def _header(header: Any) -> Parts:
-    kind = words(header, "type")
+    kind = text_at(header, "type")
     if kind in MEDIA:
-        yield from _media(kind, at(header, kind))
+        yield from _media(kind, value_at(header, kind))
     else:
-        yield from _text_parts(words(header, "text"), HEADER)
+        yield from _text_parts(text_at(header, "text"), HEADER)
 
 
 def _button(content: Any) -> Parts:
-    yield MarkPart("picked", words(content, "text"))
+    yield MarkPart("picked", text_at(content, "text"))
 
 
 def _reaction(content: Any) -> Parts:
-    yield MarkPart("reaction", words(content, "emoji") or "taken back")
+    yield MarkPart("reaction", text_at(content, "emoji") or "taken back")
 
 
 def _order(content: Any) -> Parts:
-    items = _list(at(content, "product_items"))
-    yield OrderPart([f"{at(item, 'quantity')} × {words(item, 'product_retailer_id')}" for item in items])
-    yield from _text_parts(words(content, "text"))
+    items = _list(value_at(content, "product_items"))
+    yield OrderPart([f"{value_at(item, 'quantity')} × {text_at(item, 'product_retailer_id')}" for item in items])
+    yield from _text_parts(text_at(content, "text"))
 
 
 def _system(content: Any) -> Parts:
-    yield MarkPart("system", words(content, "body") or words(content, "type"))
+    yield MarkPart("system", text_at(content, "body") or text_at(content, "type"))
 
 
-_SHOW: Mapping[str, Callable[[Any], Parts]] = {
+_READERS: Mapping[str, Callable[[Any], Parts]] = {
     "text": _text,
     "location": _location,
     "contacts": _contacts,
@@ -413,16 +415,16 @@ _SHOW: Mapping[str, Callable[[Any], Parts]] = {
 }
 
 
-def at(node: Any, *path: str) -> Any:
+def value_at(node: Any, *path: str) -> Any:
     """Return the value at a path of names; `None` where there is none."""
     for name in path:
         node = node.get(name) if isinstance(node, dict) else None
     return node
 
 
-def words(node: Any, *path: str) -> str:
+def text_at(node: Any, *path: str) -> str:
     """Return the text at a path of names; empty where there is none."""
-    found = at(node, *path)
+    found = value_at(node, *path)
     return found if isinstance(found, str) else ""
 
 

@@ -77,10 +77,10 @@ def answered(raw: str) -> str:
     raw: content as JSON
     """
     try:
-        found = message_parts.at(msgspec.json.decode(raw), "context")
+        found = message_parts.value_at(msgspec.json.decode(raw), "context")
     except UNREADABLE:
         return ""
-    return message_parts.words(found, "id")
+    return message_parts.text_at(found, "id")
 
 
 def describe(kind: str, raw: str) -> str:

@@ -201,7 +201,7 @@ async def forward(page: HandsetRequest) -> Response:
         raise PageFailure(422, strings.NOT_A_NUMBER)
     content: Content
     if row.kind in _FORWARDED:
-        content = {"type": row.kind, row.kind: message_parts.at(recorder.decoded(raw), row.kind)}
+        content = {"type": row.kind, row.kind: message_parts.value_at(recorder.decoded(raw), row.kind)}
     else:
         content = composing.text(reading.describe(row.kind, raw)[: composing.MAX_TEXT])
     await phone.send(target, composing.forwarded(content))
@@ -320,7 +320,7 @@ async def _form_of(page: HandsetRequest) -> tuple[ChoicePart, ChatItemRow]:
 
 def _response_of(choice: ChoicePart) -> Mapping[str, Any]:
     """Return the response of an empty form: its token."""
-    found = recorder.decoded(message_parts.words(choice.answer, "interactive", "nfm_reply", "response_json"))
+    found = recorder.decoded(message_parts.text_at(choice.answer, "interactive", "nfm_reply", "response_json"))
     return found if isinstance(found, dict) else {}
 
 

@@ -153,7 +153,7 @@ class OpenPhone(DeviceObserver):
             raw = self.own.context.sealer.open_chat(row)
         except e2ee.CorruptState:
             return ""
-        return message_parts.words(decoded(raw), "system", "new_wa_id")
+        return message_parts.text_at(decoded(raw), "system", "new_wa_id")
 
     async def read(self, chat: str, *, up_to: int = 0, even_if_unwanted: bool = False) -> None:
         """Mark the messages of a chat as read, and send the receipts.

@@ -301,7 +301,7 @@ class ChatRecorder:
 
     def _row(self, draft: _Draft, position: int) -> ChatItemRow:
         field = _ABOUT.get(draft.kind)
-        about = message_parts.words(decoded(draft.content), draft.kind, field) if field else ""
+        about = message_parts.text_at(decoded(draft.content), draft.kind, field) if field else ""
         return ChatItemRow(
             self._number,
             position,

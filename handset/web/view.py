@@ -174,7 +174,7 @@ def preview(kind: str, raw: str) -> str:
     """Return the start of a message on one line."""
     text = reading.read(kind, raw).lines[0] if kind not in strings.KINDS else strings.KINDS[kind]
     if kind in kinds.KINDS:
-        caption = message_parts.words(recorder.decoded(raw), kind, "caption")
+        caption = message_parts.text_at(recorder.decoded(raw), kind, "caption")
         text = f"{text}: {caption}" if caption else text
     return one_line(text, JOINERS)[:PREVIEW]
 
@@ -285,7 +285,7 @@ def _when(at: int) -> str:
 
 
 def _quoted(decoded: Any) -> str:
-    return message_parts.words(decoded, "context", "id")
+    return message_parts.text_at(decoded, "context", "id")
 
 
 def _is_notice(row: ChatItemRow) -> bool:
@@ -296,13 +296,13 @@ def _is_notice(row: ChatItemRow) -> bool:
 def _notice(notice: Any) -> str:
     """Return the words of a notice."""
     event, peer, detail, subject = (
-        one_line(message_parts.words(notice, name)) for name in ("event", "by", "detail", "subject")
+        one_line(message_parts.text_at(notice, name)) for name in ("event", "by", "detail", "subject")
     )
     if event == "identity":
         return strings.IDENTITY.format(peer=peer)
     if event == "undecryptable":
         return strings.UNDECRYPTABLE.format(peer=peer)
-    numbers = message_parts.at(notice, "numbers") or []
+    numbers = message_parts.value_at(notice, "numbers") or []
     who = ", ".join(f"+{one_line(str(number))}" for number in numbers)
     template = strings.GROUP_CHANGES.get(detail, strings.GROUP_CHANGED)
     return template.format(by=peer, who=who, subject=subject, detail=detail)
@@ -333,7 +333,7 @@ class _ItemMaker:
             if row.kind == content.DELETED:
                 self._deleted.add((row.about, row.author))
             else:
-                emoji = message_parts.words(decoded[row.position], "reaction", "emoji")
+                emoji = message_parts.text_at(decoded[row.position], "reaction", "emoji")
                 self._reactions.setdefault(row.about, {})[row.author] = one_emoji(emoji)
 
     def make(self, rows: Sequence[ChatItemRow]) -> list[ShownItem]:
@@ -398,15 +398,15 @@ def one_emoji(text: str) -> str:
 
 
 def _origin(inside: Any) -> str:
-    context = message_parts.at(inside, "context")
-    if message_parts.at(context, "frequently_forwarded") is True:
+    context = message_parts.value_at(inside, "context")
+    if message_parts.value_at(context, "frequently_forwarded") is True:
         return strings.FORWARDED_OFTEN
-    if message_parts.at(context, "forwarded") is True:
+    if message_parts.value_at(context, "forwarded") is True:
         return strings.FORWARDED
-    product = message_parts.words(context, "referred_product", "product_retailer_id")
+    product = message_parts.text_at(context, "referred_product", "product_retailer_id")
     if product:
         return strings.OF_PRODUCT.format(product=one_line(product))
-    url = message_parts.words(inside, "referral", "source_url")
+    url = message_parts.text_at(inside, "referral", "source_url")
     return strings.OF_ADVERTISEMENT.format(url=one_line(url)[:PREVIEW]) if url else ""
 
 

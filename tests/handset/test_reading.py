@@ -294,6 +294,6 @@ _JSON = st.recursive(
 )
 
 
-@given(st.sampled_from([*message_parts._SHOW, "null", "x"]), _JSON)
+@given(st.sampled_from([*message_parts._READERS, "null", "x"]), _JSON)
 def test_any_content_yields_lines_to_show(kind: str, inside: Any) -> None:
     assert reading.read(*of(kind, inside)).lines
