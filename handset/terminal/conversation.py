@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 
 from handset import composing
+from handset.composing import Content
 from handset.fleet import Fleet
 from handset.terminal import commands, group_commands
 from handset.terminal.console import TerminalConsole
@@ -101,7 +102,8 @@ class TerminalConversation:
             self.screen.print_lines(f"! not saved: {error}")
 
     async def _send(self, line: str) -> None:
-        peer, (command, _, argument) = self.screen.to, line.partition(" ")
+        """Send a typed line, or the content that its command composes. Shows why a line was not sent."""
+        peer = self.screen.to
         thread = self.screen.thread(peer)
         # The first slash of a text that starts with two only shows that it is no command.
         text = line.removeprefix("/") if line.startswith("//") else line
@@ -109,12 +111,7 @@ class TerminalConversation:
             self.console.write(f"! not sent: at most {composing.MAX_TEXT:,} characters go into one message.")
             return
         try:
-            if command in ("/send", "/voice"):
-                content = await self.files.compose(command, argument)
-            else:
-                author = thread.author or peer
-                is_command = line.startswith("/") and text == line
-                content = commands.compose(line, author, thread) if is_command else composing.text(text)
+            content = await self._compose(line, thread.author or peer, thread) if text == line else composing.text(text)
             if peer in self.screen.groups:
                 sent = await self.fleet.send_to_group(self.number, peer, content, self.name)
             else:
@@ -123,7 +120,7 @@ class TerminalConversation:
             if content["type"] != "reaction":
                 # A withdrawal cannot be withdrawn.
                 thread.sent = "" if content["type"] == "deleted" else sent
-            self.screen.sent(sent, text)
+            self.screen.keep_quote(sent, text)
         except KeyError:
             self.console.write(f"There is no {line.split()[0]}; a text that starts with / is typed with //. {HELP}")
         except commands.CommandUsageError as error:
@@ -132,6 +129,18 @@ class TerminalConversation:
             self.screen.print_lines(f"  {done}")
         except ClientError as error:
             self.screen.print_lines(f"! not sent: {error}")
+
+    async def _compose(self, line: str, author: str, thread: commands.Thread) -> Content:
+        """Return the content of a line: a text, or the content of a command.
+
+        Raises `CommandUsageError`, `NothingToSend`, `ClientError`, and `KeyError` for an unknown command.
+
+        author: number of the sender of the message that a command refers to
+        """
+        command, _, argument = line.partition(" ")
+        if command in ("/send", "/voice"):
+            return await self.files.compose(command, argument)
+        return commands.compose(line, author, thread) if line.startswith("/") else composing.text(line)
 
 
 def _is_text(line: str) -> bool:

@@ -61,7 +61,7 @@ class Screen(DeviceObserver):
                 self.to = message.peer if len(self.peers) == 1 else self.to
             when = datetime.datetime.fromtimestamp(message.time / 1000).strftime("%H:%M:%S")
             place = f"[{self._subject(message.group)}] " if message.group else ""
-            first, *more = self._words(message)
+            first, *more = self._quoted_lines(message)
             self._show(f"{when} {place}+{one_line(message.peer)}: {first}", *more)
 
     def _show(self, *rows: str) -> None:
@@ -76,14 +76,14 @@ class Screen(DeviceObserver):
             self._threads.put(peer, thread)
         return thread
 
-    def sent(self, message_id: str, words: str) -> None:
+    def keep_quote(self, message_id: str, words: str) -> None:
         """Remember the start of a message that was sent or shown, to quote it above replies."""
         first = next(iter(words.splitlines()), "")
         self._quotes.put(message_id, printable(first)[:QUOTED])
 
-    def _words(self, message: ReceivedMessage) -> list[str]:
+    def _quoted_lines(self, message: ReceivedMessage) -> list[str]:
         found = self._lines(message)
-        self.sent(message.id, found[0])
+        self.keep_quote(message.id, found[0])
         if message.raw and (answered := reading.answered(message.raw)):
             quote = self._quotes.get(answered)
             return [f"(answers {f'“{quote}”' if quote else one_line(answered)})", *found]
