@@ -15,7 +15,7 @@ _NOTICE_PREFIX = "gBEI"
 _TIME_LENGTH = 8
 _RANDOM_LENGTH = 15
 _RANDOM_LIMIT = 62**_RANDOM_LENGTH
-_STEP = 2**32
+_RANDOM_BITS, _STEP_BITS = 88, 32
 # Ids of messages of recipients: a prefix, 7 characters of Unix milliseconds, random ones (`handset.sending.outbox`).
 _RECIPIENT_PREFIX = "ABGG"
 _RECIPIENT_TIME_LENGTH = 7
@@ -50,12 +50,12 @@ class MessageIds:
     def _make(self, prefix: str) -> str:
         now = self._clock()
         if now <= self._millisecond:
-            self._random += 1 + secrets.randbelow(_STEP)
+            self._random += 1 + secrets.randbits(_STEP_BITS)
             if self._random >= _RANDOM_LIMIT:
                 now = self._millisecond + 1
         if now > self._millisecond:
-            # Half of the range is left for increments within this millisecond.
-            self._millisecond, self._random = now, secrets.randbelow(_RANDOM_LIMIT // 2)
+            # Over half of the range is left for increments within this millisecond.
+            self._millisecond, self._random = now, secrets.randbits(_RANDOM_BITS)
         return prefix + _base62(self._millisecond, _TIME_LENGTH) + _base62(self._random, _RANDOM_LENGTH)
 
 
