@@ -6,18 +6,18 @@ import functools
 
 from prometheus_client import Summary
 
-from tidings.observability.hot_counter import HotCount, HotCounter
+from tidings.observability.hot_metrics import HotCount, HotCounter, HotSummary
 from tidings.storage.business.messages import Status
 
 PERSISTED = HotCounter("out_message_persisted", "Messages accepted, by type", ["type", "number"])
 REACHED = HotCounter("out_message_status", "Statuses that messages reached", ["status", "number"])
-SENT = Summary(
+SENT = HotSummary(
     "out_message_sent_duration_ms",
     "Milliseconds from acceptance of a message until the network has stored it",
     ["type", "number"],
 )
 RECEIVED = HotCounter("in_message_persisted", "Messages from recipients that were stored", ["type", "number"])
-HANDLED = Summary("endpoint_requests_duration_ms", "Requests from Webapps and their duration", ["method", "result"])
+HANDLED = HotSummary("endpoint_requests_duration_ms", "Requests from Webapps and their duration", ["method", "result"])
 CALLED = Summary(
     "internal_server_requests_duration_ms", "Calls to the network and their duration", ["operation", "result"]
 )

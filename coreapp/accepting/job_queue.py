@@ -28,7 +28,7 @@ from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.observability import tracing
-from tidings.observability.hot_counter import HotCounter
+from tidings.observability.hot_metrics import HotCounter
 from tidings.observability.tracing import Kind
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import MessageRow, Status

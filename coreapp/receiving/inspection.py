@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
-from tidings.observability.hot_counter import HotCounter
+from tidings.observability.hot_metrics import HotCounter
 from tidings.storage.business.messages import Status
 from tidings.wire import device, ids
 from tidings.wire.device import Deliver

@@ -29,7 +29,7 @@ from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.aio.clock import Clock
 from tidings.aio.slots import Slots
 from tidings.observability import tracing
-from tidings.observability.hot_counter import HotCount, HotCounter
+from tidings.observability.hot_metrics import HotCount, HotCounter
 from tidings.observability.tracing import Kind
 from tidings.storage.business import callback_history
 from tidings.storage.business.callback_history import Attempt, EndedAttempt

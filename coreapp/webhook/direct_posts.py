@@ -20,7 +20,7 @@ from coreapp.webhook.events import cloud_subject
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CurrentTargets
 from tidings.aio.clock import Clock
-from tidings.observability.hot_counter import HotCounter
+from tidings.observability.hot_metrics import HotCounter
 from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callbacks import Callback
 

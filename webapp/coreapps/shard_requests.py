@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 
+from tidings.observability.hot_metrics import HotHistogram
 from tidings.wire import core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapps.connections import CoreappConnections, ShardTarget
@@ -20,7 +21,7 @@ from webapp.http.errors import (
     ResponsePending,
 )
 
-SECONDS = Histogram(
+SECONDS = HotHistogram(
     "tidings_webapp_call_seconds",
     "Duration of a request to a Coreapp, including the wait for a connection",
     ["result"],

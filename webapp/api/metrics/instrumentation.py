@@ -6,23 +6,23 @@ import functools
 import time
 from typing import Any, Protocol
 
-from prometheus_client import Histogram, Summary
 from prometheus_fastapi_instrumentator import metrics
 from prometheus_fastapi_instrumentator.middleware import PrometheusInstrumentatorMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.aio.lru import LRU
+from tidings.observability.hot_metrics import HotBuckets, HotHistogram, HotSum, HotSummary
 from webapp.api.metrics.service import NODE
 
-LATENCY = Histogram(
+LATENCY = HotHistogram(
     "http_request_duration_seconds",
     "Duration of HTTP requests in seconds",
     ["handler", "method", "status"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 
-DURATION = Summary("api_requests_duration_ms", "API requests and their duration", ["node", "result", "method"])
+DURATION = HotSummary("api_requests_duration_ms", "API requests and their duration", ["node", "result", "method"])
 
 
 class OtherRoutes(Protocol):
@@ -104,7 +104,7 @@ def _observe_info(info: metrics.Info) -> None:
 
 
 @functools.lru_cache(4096)
-def _metrics_of(method: str, handler: str, status: int) -> tuple[Histogram, Summary]:
+def _metrics_of(method: str, handler: str, status: int) -> tuple[HotBuckets, HotSum]:
     """Return the cached metrics of an endpoint, because looking up labels costs more than observing.
 
     In the summary, endpoints are named as in the On-Premises API: `GET_v1_users_username`.
