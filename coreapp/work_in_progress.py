@@ -90,7 +90,7 @@ class WorkInProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._buffer[0] = 0
-        if isinstance(error, Exception):
+        if error is not None and isinstance(error, Exception):
             attach_suspects(error, (quarantine.name(self._kind, self._id),))
 
     def close(self) -> None:

@@ -267,7 +267,7 @@ class Deliveries:
         took: milliseconds
         response: first bytes of its content
         """
-        is_accepted = isinstance(self._decide(batch[0], target, now, status), retry.Delivered)
+        is_accepted = retry.is_accepted(status, target.policy)
         _count(batch, "success" if is_accepted else str(status or 1), took)
         if status is not None and is_accepted:
             self._finish(batch, now, status, took, response)

@@ -191,12 +191,10 @@ class DirectPosts:
             return False
         now = self.clock.now_ms()
         v1, cloud = self.targets.v1().is_set, self.targets.cloud().is_set
-        return all(
-            (cloud if callback.is_cloud else v1)
-            and callback.due_at <= now
-            and callback.event
-            and not callback.volatile
-            and not callback.users
-            and not self.journal.is_about_to_report(callback.subject)
-            for callback in callbacks
-        )
+        for callback in callbacks:
+            has_target = cloud if callback.is_cloud else v1
+            if not has_target or callback.due_at > now or self.journal.is_about_to_report(callback.subject):
+                return False
+            if not callback.event or callback.volatile or callback.users:
+                return False
+        return True

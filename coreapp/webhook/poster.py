@@ -185,16 +185,20 @@ class TimeLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        task = _current_task()
-        at = task.get_loop().time() + self._seconds
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a time limit needs a task")
+        loop = task.get_loop()
+        at = loop.time() + self._seconds
         self._blocks[task] = at, task.cancelling()
         if self._timer is None:
-            self._timer = task.get_loop().call_at(at, self._check)
+            self._timer = loop.call_at(at, self._check)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        task = _current_task()
+        task = asyncio.current_task()
+        assert task is not None
         if self._blocks.pop(task, None) is not None:
             return
         requests = self._expired.pop(task)
@@ -214,13 +218,6 @@ class TimeLimit:
             del self._blocks[task]
             self._expired[task] = requests
             task.cancel()
-
-
-def _current_task() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a time limit needs a task")
-    return task
 
 
 class _PiecesParser(ResponseParser):

@@ -347,7 +347,7 @@ class CallbackQueue:
 
     async def take(self, *, cloud: bool = False) -> Callback:
         """Return the next due callback in the format of v1, or in that of the Cloud API; waits for one."""
-        while not self._ready.of(cloud):
+        while not (ready := self._ready.of(cloud)):
             taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.of(cloud).append(taker)
             try:
@@ -359,7 +359,7 @@ class CallbackQueue:
                 elif not taker.cancelled():
                     self._wake(cloud)
                 raise
-        return self._ready.of(cloud).pop()
+        return ready.pop()
 
     def take_ready(self, limit: int, admits: Callable[[Callback], bool], *, cloud: bool) -> list[Callback]:
         """Return up to `limit` further callbacks that are due and that `admits` accepts. Each is of another subject."""

@@ -39,6 +39,14 @@ class Policy:
     give_up_after: float = GIVE_UP_AFTER  # seconds since the event before which a callback is not given up
 
 
+def is_accepted(status: int | None, policy: Policy) -> bool:
+    """Return whether a response means that the webhook has accepted the callback.
+
+    status: HTTP status; None without a response
+    """
+    return status == 200 or (policy.any_2xx and status is not None and 200 <= status < 300)
+
+
 def decide(status: int | None, attempt: int, age: float, policy: Policy) -> Decision:
     """Decide on the next step after an attempt. The delay grows by `backoff` with each attempt: n x backoff, at most
     `max_backoff`.
@@ -47,7 +55,7 @@ def decide(status: int | None, attempt: int, age: float, policy: Policy) -> Deci
     attempt: number of the attempt, from 1
     age: seconds since the event
     """
-    if status == 200 or (policy.any_2xx and status is not None and 200 <= status < 300):
+    if is_accepted(status, policy):
         return Delivered()
     if age >= policy.give_up_after and attempt >= MIN_ATTEMPTS:
         return GiveUpCallback()

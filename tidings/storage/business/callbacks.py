@@ -130,7 +130,7 @@ class Callback:
     @property
     def event_id(self) -> str:
         """Return the event id, which is the same for every attempt."""
-        return event_id(self.seq, self.event)
+        return self.event or event_id(self.seq)
 
 
 def event_id(seq: int, event: str = "") -> str:
