@@ -228,7 +228,7 @@ class Change:
     # returns the items whose handling made this change; they count an attempt if the database refuses it
     made_from: Callable[[], Sequence[Item]] = tuple
     # returns the stored form of the callbacks' bodies; set by the journal
-    seal: Seal = _not_sealed
+    seal: Seal = staticmethod(_not_sealed)
     # seals texts of the account's history; None to keep none; set by the journal
     history: HistorySealer | None = None
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
+import pytest
+
 from tidings.storage import merging
 from tidings.storage.database import Connection
 
@@ -138,3 +140,17 @@ def test_a_batch_is_labelled_by_the_kind_of_its_rows() -> None:
     assert merger.merge([Change("x", saved=["a"])]).about == "keys"
     assert merger.merge([Change("x", append=[("a", 1)]), Change("x", saved=["a"])]).about == "messages"
     assert merger.merge([Change("x")]).about == "messages"
+
+
+async def test_a_change_stores_the_fields_that_it_was_given_and_has_the_defaults_of_the_others() -> None:
+    change = Change("x", append=[("a", 1)])
+    assert vars(change) == {"account": "x", "append": [("a", 1)]}
+    assert (change.last, change.values) == ((), None)
+    assert change == Change("x", append=[("a", 1)])
+    assert change != Change("y", append=[("a", 1)])
+
+
+async def test_a_row_of_an_unknown_kind_is_refused() -> None:
+    rows: dict[str, Any] = {"appended": [("a", 1)], "added": []}
+    with pytest.raises(TypeError, match="Change has no added, appended"):
+        Change("x", **rows)

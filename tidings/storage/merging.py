@@ -48,13 +48,16 @@ class _Kind:
 @dataclass_transform()
 def change_class(changes: type[Row]) -> type[Row]:
     """Make a class a dataclass of which an instance stores only the fields that it was given. A change has few of some
-    forty fields, and a message several changes.
+    forty fields, and a message several changes. A function as a default must be a `staticmethod`.
     """
 
     def __init__(self: Row, account: str, **given: Any) -> None:
+        if not given.keys() <= names:
+            raise TypeError(f"{changes.__name__} has no {', '.join(sorted(given.keys() - names))}")
         self.__dict__.update(given, account=account)
 
     made = dataclasses.dataclass(init=False)(changes)
+    names = made.__dataclass_fields__.keys()  # type: ignore[attr-defined]
     made.__init__ = __init__  # type: ignore[method-assign, assignment]
     return made
 

@@ -81,6 +81,11 @@ async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
         }
 
 
+def test_a_change_outside_a_journal_seals_no_bodies() -> None:
+    with pytest.raises(RuntimeError, match="not put into a journal"):
+        Change(ACCOUNT).seal(())
+
+
 async def test_limits_are_announced_only_with_their_callbacks(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
