@@ -20,6 +20,7 @@ from tests.coreapp.sink import Sink
 from tests.coreapp.upstream.scripted_cloud import (
     APP_SECRET,
     CALLBACK_SECRET,
+    CUT,
     PHONE_NUMBER_ID,
     TOKEN,
     VERIFY_TOKEN,
@@ -105,6 +106,15 @@ async def send(running: Running, to: str = ANN, text: str = "hello", **more: Any
     response = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, **more))
     assert isinstance(response, core.Accepted), response
     return response.id
+
+
+async def send_with_unknown_outcome(world: World, cloud: ScriptedCloud) -> tuple[Running, str]:
+    """Start a Coreapp and send a text whose response does not arrive. Returns the Coreapp and the text's id."""
+    cloud.policy = lambda body: CUT
+    running = await world.start(cloud_unknown_wait=60.0)
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    return running, message_id
 
 
 async def count_jobs(world: World) -> int:

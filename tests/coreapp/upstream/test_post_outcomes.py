@@ -12,7 +12,16 @@ from coreapp.graph_api import pace
 from coreapp.journal.change import Change
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.signals import soon
-from tests.coreapp.upstream.conftest import ANN, BEN, count_jobs, post, send, status, until_no_jobs
+from tests.coreapp.upstream.conftest import (
+    ANN,
+    BEN,
+    count_jobs,
+    post,
+    send,
+    send_with_unknown_outcome,
+    status,
+    until_no_jobs,
+)
 from tests.coreapp.upstream.scripted_cloud import CUT, HOLD, ScriptedCloud, refused
 from tidings.storage.business import upstream_ids
 from tidings.wire import codes, core
@@ -78,10 +87,7 @@ async def test_an_unknown_outcome_fails_after_the_wait_and_is_never_posted_twice
 async def test_an_unknown_outcome_is_settled_by_a_status_with_our_id(
     upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    cloud.policy = lambda body: CUT
-    running = await upstream_world.start(cloud_unknown_wait=60.0)
-    message_id = await send(running)
-    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    running, message_id = await send_with_unknown_outcome(upstream_world, cloud)
     await soon(lambda: running.shard.sending.encryption.waiting == 1)
     await post(running, status(message_id, "delivered"))
     await upstream_world.sink.signals.until(

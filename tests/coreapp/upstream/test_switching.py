@@ -6,8 +6,17 @@ import pytest
 
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
-from tests.coreapp.upstream.conftest import ANN, attach, detach, post, send, status, until_no_jobs
-from tests.coreapp.upstream.scripted_cloud import CUT, HOLD, ScriptedCloud
+from tests.coreapp.upstream.conftest import (
+    ANN,
+    attach,
+    detach,
+    post,
+    send,
+    send_with_unknown_outcome,
+    status,
+    until_no_jobs,
+)
+from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud
 from tidings.storage.business.upstreams import JobsPending
 
 pytestmark = pytest.mark.usefixtures("short_back_off")
@@ -28,10 +37,7 @@ async def test_switching_is_refused_while_messages_are_unsent(upstream_world: Wo
 async def test_another_url_is_refused_while_it_is_unknown_whether_a_message_was_sent(
     upstream_world: World, cloud: ScriptedCloud
 ) -> None:
-    cloud.policy = lambda body: CUT
-    running = await upstream_world.start(cloud_unknown_wait=60.0)
-    message_id = await send(running)
-    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    running, message_id = await send_with_unknown_outcome(upstream_world, cloud)
     with pytest.raises(JobsPending):
         await attach(upstream_world.database, "http://127.0.0.1:1/v25.0", changed_at=2)
     await attach(upstream_world.database, cloud.url, token="NEW", changed_at=3)
