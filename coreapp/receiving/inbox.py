@@ -106,7 +106,7 @@ class Inbox:
         }
         # Bounded by the network's window of unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
-        self._catch_up = CatchUp()
+        self._catch_up = CatchUp(self.context.clock)
         self._receipt_spacing = self.context.shared.receipt_spacing
         self._receipt_spacing.join(self)
         # Deliveries of started batches that are not on disk, in the order of their commits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -22,10 +23,14 @@ async def opened(world: World) -> Running:
     return running
 
 
-def deliver_all(world: World) -> None:
-    """Deliver 100 receipts of one message each, as a mailbox does."""
+def deliver_all(world: World, *, accepted: float = 0.0) -> None:
+    """Deliver 100 receipts of one message each, as a mailbox does.
+
+    accepted: when the network accepted them, Unix seconds; 0 for some time long before
+    """
     for receipt in RECEIPTS:
-        world.network.deliver(NUMBER, frames.DELIVERED, id=receipt, refs=[f"message-of-{receipt}"])
+        refs, timestamp = [f"message-of-{receipt}"], int(accepted * 1000)
+        world.network.deliver(NUMBER, frames.DELIVERED, id=receipt, refs=refs, timestamp=timestamp)
 
 
 async def acknowledged(world: World) -> float:
@@ -57,6 +62,17 @@ async def test_the_rate_ends_some_seconds_after_the_opening(world: World, monkey
     pace_is(monkeypatch, 0.01, seconds=0.0)
     running = await opened(world)
     deliver_all(world)
+    await acknowledged(world)
+    await running.stopped()
+
+
+async def test_receipts_that_the_network_accepts_after_the_opening_end_the_rate(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At this rate the receipts would take longer than the time limit of a test.
+    pace_is(monkeypatch, 0.01, seconds=3600.0)
+    running = await opened(world)
+    deliver_all(world, accepted=time.time() + 60.0)
     await acknowledged(world)
     await running.stopped()
 
