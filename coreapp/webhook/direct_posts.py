@@ -1,7 +1,8 @@
 """Direct posts: statuses that are posted before their change is committed.
 
 A status that the webhook accepts at once needs no row in the table of callbacks: its change is committed with the post
-in the history. Callbacks that are not accepted within `SECONDS` get rows in that commit, as all others do.
+in the history. Callbacks that are not accepted in time get rows in that commit, as all others do: after `SECONDS` in
+which the webhook accepts none, and after `LONGEST_SECONDS` in any case.
 
 Until the commit, a status can be derived again: its job or its delivery is still there. If the process is killed
 before, the next owner of the shard posts the same status with the same event id a second time.
@@ -31,9 +32,10 @@ DIRECT = HotCounter(
 )
 _ACCEPTED, _WRITTEN = DIRECT.labels("accepted"), DIRECT.labels("written")
 
-SECONDS = 0.05  # seconds for which a commit waits for its posts
-PAUSE_SECONDS = 1.0  # seconds without direct posts after a batch of which none was accepted in time
-MAX_READY = 500  # due callbacks that no worker has taken; with more, rows are written at once
+SECONDS = 0.05  # seconds for which a commit waits for its posts, and again while the webhook accepts any
+LONGEST_SECONDS = 0.25  # seconds for which a commit waits at most
+PAUSE_SECONDS = 1.0  # seconds without direct posts after a batch during which the webhook accepted none
+MAX_READY = 1000  # due callbacks that no worker has taken; with more, rows are written at once
 
 # Commits a change. Called once with the callbacks that need rows, in the order of their `seq`, and the accepted ones.
 Commit = Callable[[Sequence[Callback], Sequence[EndedAttempt]], None]
@@ -45,6 +47,8 @@ class DirectBatch:
 
     commit: Commit
     unwritten: dict[int, Callback]  # those without a row that are not accepted, by `seq`
+    ends_by: float  # loop time
+    left: int  # callbacks that had left the queue when its present time began
     timer: asyncio.TimerHandle = dataclasses.field(init=False)  # ends the batch
     accepted: list[EndedAttempt] = dataclasses.field(default_factory=list)
     was_late: bool = False  # whether it got its time again, because the process was suspended
@@ -88,7 +92,8 @@ class DirectPosts:
             commit(callbacks, ())
             return None
         self.journal.number(callbacks)
-        batch = DirectBatch(commit, {callback.seq: callback for callback in callbacks})
+        unwritten = {callback.seq: callback for callback in callbacks}
+        batch = DirectBatch(commit, unwritten, loop.time() + LONGEST_SECONDS, self.queue.left)
         batch.timer = loop.call_later(SECONDS, self._expire, batch)
         self._batches[batch] = None
         for callback in callbacks:
@@ -176,14 +181,18 @@ class DirectPosts:
             del self._latest[callback.subject]
 
     def _expire(self, batch: DirectBatch) -> None:
+        """End a batch whose time is over, unless it gets its time again."""
         loop = asyncio.get_running_loop()
+        accepts = self.queue.left > batch.left
         if loop.time() - batch.timer.when() > SECONDS and not batch.was_late:
             batch.was_late = True
-            batch.timer = loop.call_later(SECONDS, self._expire, batch)
+        elif not accepts or loop.time() >= batch.ends_by:
+            if not accepts:
+                self._paused_until = loop.time() + PAUSE_SECONDS
+            self.end(batch)
             return
-        if not batch.accepted:
-            self._paused_until = loop.time() + PAUSE_SECONDS
-        self.end(batch)
+        batch.left = self.queue.left
+        batch.timer = loop.call_later(SECONDS, self._expire, batch)
 
     def _admits(self, callbacks: Sequence[Callback]) -> bool:
         """Return whether all of these callbacks can be posted now, each after the earlier ones of its subject."""

@@ -11,6 +11,7 @@ import pytest
 
 from coreapp.journal.change import Change
 from coreapp.webhook import direct_posts
+from coreapp.webhook.direct_posts import DirectBatch
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
@@ -134,6 +135,62 @@ async def test_after_a_post_that_was_not_accepted_in_time_rows_are_written_at_on
     second = (await running.client.send(NUMBER)).id
     await until(world, "done", 2)
     assert rows.written == [event(first, Status.SENT), event(second, Status.SENT)]
+
+
+async def unaccepted_beside_an_accepted_one(world: World, running: Running) -> tuple[DirectBatch, str, Held]:
+    """Post a status that the webhook does not accept, then one that it accepts.
+
+    Returns the batch of the first one, the id of its message, and the webhook.
+    """
+    first = (await running.client.send(NUMBER)).id
+    await until(world, "done", 1)
+    webhook = Held(world, "sent")
+    second = (await running.client.send(NUMBER)).id
+    await posted(world, 2)
+    (batch,) = running.shard.webhook.direct._batches
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[first])
+    await until(world, "done", 2)
+    return batch, second, webhook
+
+
+def expire(running: Running, batch: DirectBatch) -> None:
+    """End the present time of a batch. It is over if the batch does not get it again."""
+    loop = asyncio.get_running_loop()
+    batch.timer.cancel()
+    batch.timer = loop.call_at(loop.time(), lambda: None)
+    running.shard.webhook.direct._expire(batch)
+
+
+async def test_a_status_waits_longer_while_the_webhook_accepts_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    monkeypatch.setattr(direct_posts, "LONGEST_SECONDS", NEVER)
+    running = await running_with(world, 1)
+    batch, message, webhook = await unaccepted_beside_an_accepted_one(world, running)
+    expire(running, batch)
+    assert batch.unwritten
+    # Since then the webhook has accepted none.
+    expire(running, batch)
+    assert not batch.unwritten
+    await until(world, "pending", 1)
+    assert rows.written == [event(message, Status.SENT)]
+    webhook.opened.set()
+    await until(world, "done", 3)
+
+
+async def test_a_status_does_not_wait_for_ever_while_the_webhook_accepts_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    monkeypatch.setattr(direct_posts, "SECONDS", NEVER)
+    monkeypatch.setattr(direct_posts, "LONGEST_SECONDS", 0.0)
+    running = await running_with(world, 1)
+    batch, message, webhook = await unaccepted_beside_an_accepted_one(world, running)
+    expire(running, batch)
+    await until(world, "pending", 1)
+    assert rows.written == [event(message, Status.SENT)]
+    webhook.opened.set()
+    await until(world, "done", 3)
 
 
 async def test_a_refused_status_gets_a_row_and_is_retried(world: World, rows: Rows) -> None:
