@@ -157,8 +157,7 @@ class Deliveries:
                 self.queue.retry(callback)
             raise
         except (BatcherFull, BatcherClosed):
-            for callback in batch:
-                self._repeat(callback)
+            self._repeat(batch)
         except Exception as error:
             # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
             # forever.
@@ -172,13 +171,15 @@ class Deliveries:
                         [callback], self.target(), self.clock.now(), None, f"{type(error).__name__}: {error}", 0.0
                     )
                 except Exception as failure:
-                    self._repeat(callback, failure)
+                    self._repeat([callback], failure)
 
-    def _repeat(self, callback: Callback, failure: Exception | None = None) -> None:
-        """Post a callback again whose outcome could not be written, which is no fault of the webhook's."""
-        log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
-        callback.due_at = int((self.clock.now() + UNMARKED_SECONDS) * 1000)
-        self.queue.retry(callback)
+    def _repeat(self, batch: Sequence[Callback], failure: Exception | None = None) -> None:
+        """Post callbacks again, together, whose outcome could not be written. It is no fault of the webhook's."""
+        due_at = int((self.clock.now() + UNMARKED_SECONDS) * 1000)
+        for callback in batch:
+            log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
+            callback.due_at = due_at
+            self.queue.retry(callback)
 
     async def run_once(self, batch: list[Callback]) -> None:
         """Make one attempt at one or several callbacks, and handle the outcome. Handled callbacks leave `batch`."""
