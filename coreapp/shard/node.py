@@ -333,6 +333,8 @@ class ShardNode:
             elif await self._can_reopen(lease.shard, error):
                 self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
             elif not self._failure.done():
+                # A poll that is under way must not claim the shard again.
+                self._is_leaving = True
                 self._failure.set_exception(error)
         finally:
             if term.successor:

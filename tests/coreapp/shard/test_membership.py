@@ -97,6 +97,28 @@ def test_processes_without_heartbeats_or_with_a_lost_shard_get_no_shard() -> Non
     assert list_live(members, states, heartbeat_timeout=30.0) == {"a", "d"}
 
 
+async def test_a_process_that_ends_does_not_claim_its_shard_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await world.start()
+    node = running.node
+    survey = await node._membership.survey()
+    polls: list[asyncio.Task[None]] = []
+    update = node._update_owned
+
+    def poll_ends() -> None:
+        # As if a poll had read the rows before the shard ended.
+        update()
+        polls.append(asyncio.create_task(node._follow(survey)))
+
+    monkeypatch.setattr(node, "_update_owned", poll_ends)
+    await running.killed()
+    await asyncio.gather(*polls)
+    async with world.database.reading() as connection:
+        found = await lease_records.list_records(connection)
+    assert [record.epoch for record in found] == [1]
+
+
 async def test_the_lease_log_lists_shard_owners_without_overlap(world: World) -> None:
     first = await world.start(node="first")
     second = await world.start(node="second", owned=False)
