@@ -120,8 +120,8 @@ async def test_a_restore_killed_before_its_commit_is_completed(
         first = await start(world, network)
         response = await first.client.call(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
         backup, identity = response.data, first.shard.context.device.identity.public
-        await _forget_registration(world)
         await first.stopped()
+        await _forget_registration(world)
         second = await start(world, network)
         assert second.shard.context.device.identity.public != identity
         dies_at(monkeypatch, POINT, Killed(POINT))
